@@ -1,0 +1,41 @@
+# Everything a fresh machine with Python >= 3.11 and make needs. `make vision` and `make test` set up .venv by themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= auto
+
+.PHONY: vision test test-all lint bench clean
+
+# Two stamps, so that a newcomer who only runs an experiment does not wait for the developers' tools.
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "jaxsens needs Python >= 3.11, found " + sys.version'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+vision: $(VENV)/.installed
+	$(BIN)/python -m jaxsens.run --exp vision
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n $(JOBS) -m 'not slow'
+
+test-all: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n $(JOBS)
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	$(BIN)/python -m benchmarks.run
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,99 @@
+"""How a measurement is cut to fit a byte budget.
+
+A forward pass of the model on `rows` inputs at once holds about rows × (bytes of the widest
+intermediate of one input). On a CPU the fastest choice is the largest number of rows whose
+intermediates stay in the cache; on an accelerator, as many as fill it.
+
+Assumption: intermediates grow linearly with the number of inputs, which holds for any model that
+treats its inputs independently.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+#: Bytes that the widest intermediate of one forward pass may take.
+DEFAULT_BYTES = {"cpu": 8 << 20, "gpu": 512 << 20, "tpu": 512 << 20}
+
+#: Examples that one jitted call takes at the most: enough to hide the dispatch, few enough for a
+#: progress bar that moves.
+MAX_CHUNK = 256
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Static sizes of one jitted call on one device.
+
+    Attributes:
+      chunk: examples given to a call (the last call may use fewer of them).
+      group: examples that go through the model together.
+      block: (position, sample) pairs of an example that go through the model together.
+    """
+
+    chunk: int
+    group: int
+    block: int
+
+
+def make_plan(rows: int, num_pairs: int) -> Plan:
+    """Cuts `num_pairs` edits per example into passes of at most `rows` inputs.
+
+    >>> make_plan(rows=1000, num_pairs=245)
+    Plan(chunk=256, group=4, block=245)
+    >>> make_plan(rows=100, num_pairs=245)
+    Plan(chunk=256, group=1, block=82)
+    """
+    if rows >= num_pairs:
+        group = min(rows // num_pairs, MAX_CHUNK)
+        return Plan(chunk=MAX_CHUNK // group * group, group=group, block=num_pairs)
+    num_blocks = math.ceil(num_pairs / rows)
+    # Blocks of equal length: the last one is padded by less than one row a block.
+    return Plan(chunk=MAX_CHUNK, group=1, block=math.ceil(num_pairs / num_blocks))
+
+
+def rows_within(
+    num_bytes: int | None, apply_fn: Callable, params: Any, example: jax.ShapeDtypeStruct
+) -> int:
+    """How many inputs fit through the model at once."""
+    if num_bytes is None:
+        num_bytes = DEFAULT_BYTES.get(jax.default_backend(), DEFAULT_BYTES["gpu"])
+    if num_bytes < 1:
+        raise ValueError(f"chunk_bytes must be positive; got {num_bytes}")
+    leaves, treedef = jax.tree.flatten(jax.tree.map(jax.typeof, params))
+    return max(1, num_bytes // _row_bytes(apply_fn, tuple(leaves), treedef, example))
+
+
+@functools.lru_cache(maxsize=256)
+def _row_bytes(apply_fn: Callable, leaves: tuple, treedef: Any, example: Any) -> int:
+    """Bytes of the widest intermediate that one more input costs.
+
+    The difference between two traces leaves out what does not grow with the batch, such as a
+    transposed weight matrix.
+    """
+
+    def widths(batch: int) -> list[int]:
+        x = jax.ShapeDtypeStruct((batch, *example.shape), example.dtype)
+        params = jax.tree.unflatten(treedef, leaves)
+        jaxpr = jax.make_jaxpr(apply_fn)(params, x).jaxpr
+        return [_num_bytes(x), *_output_bytes(jaxpr)]
+
+    one, two = widths(1), widths(2)
+    return max(1, *(b - a for a, b in zip(one, two, strict=False)))
+
+
+def _output_bytes(jaxpr: Any) -> Iterator[int]:
+    for equation in jaxpr.eqns:
+        yield sum(_num_bytes(out.aval) for out in equation.outvars)
+        for value in equation.params.values():
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                yield from _output_bytes(inner)
+
+
+def _num_bytes(aval: Any) -> int:
+    shape, dtype = getattr(aval, "shape", ()), getattr(aval, "dtype", None)
+    return math.prod(shape) * getattr(dtype, "itemsize", 0)

@@ -1,0 +1,158 @@
+"""A dataset that TensorFlow Datasets has prepared on disk, read without TensorFlow.
+
+A prepared folder is `<root>/<name>/<version>/` with `dataset_info.json`, `features.json` and shards
+in one of three formats. TFDS reads array_record and parquet by itself. It reads tfrecord, its
+default, only with TensorFlow; that format is a list of framed records, so we take the frames apart
+here and let TFDS decode the records. TFDS has shuffled the examples when it prepared them: the
+order is fixed, but it is not that of the official files.
+"""
+
+import contextlib
+import io
+import logging
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxsens.data.dataset import DatasetSpec, Raw, bad_labels
+from jaxsens.data.errors import CorruptDataError, UnusableSourceError
+
+_logger = logging.getLogger("jaxsens")
+
+
+def read_prepared(root: Path, split: str, spec: DatasetSpec) -> Raw | None:
+    """Returns the split's images and labels, None if the root has no such prepared folder.
+
+    Args:
+      root: the folder TFDS calls `data_dir`. Of several versions the highest is read.
+      split: "train" or "test".
+      spec: the image shape and the number of classes that the folder is checked against. The size
+        is checked against the folder's own `dataset_info.json`.
+
+    Raises:
+      CorruptDataError: the folder does not hold what its `dataset_info.json` promises.
+      UnusableSourceError: a package that reads the folder's format is not installed.
+    """
+    folder = _newest_version(root / spec.tfds_name) if spec.tfds_name else None
+    if folder is None:
+        return None
+    try:
+        with quiet():
+            images, labels = _read_folder(folder, split, spec)
+    except (CorruptDataError, UnusableSourceError):
+        raise
+    except ImportError as error:
+        raise UnusableSourceError(f"{folder} needs a package that is missing: {error}") from None
+    except Exception as error:  # whatever TFDS, PIL, array_record or pyarrow make of damaged files
+        raise CorruptDataError(
+            f"{folder}: expected a folder that TensorFlow Datasets has prepared, but reading the "
+            f"{split} split failed ({type(error).__name__}: {first_line(error)}); prepare it again"
+        ) from error
+    if problem := bad_labels(labels, spec.num_classes):
+        raise CorruptDataError(f"{folder}: {problem}")
+    _logger.info("%s %s: %d examples prepared by TFDS in %s", spec.name, split, len(labels), folder)
+    return images, labels
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps the bars, prints and warnings of TFDS and of what it calls off the screen."""
+    loggers = [logging.getLogger(name) for name in ("absl", "urllib3")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def first_line(error: Exception, max_length: int = 200) -> str:
+    """Returns the start of an error's text, for TFDS puts whole examples and tracebacks into it."""
+    return (str(error).strip().splitlines() or ["no message"])[0][:max_length]
+
+
+def _newest_version(folder: Path) -> Path | None:
+    def version(path: Path) -> tuple[int, ...]:
+        return tuple(int(part) for part in path.name.split("."))
+
+    prepared = (info.parent for info in folder.glob("*.*.*/dataset_info.json"))
+    numbered = (path for path in prepared if path.name.replace(".", "").isdigit())
+    return max(numbered, key=version, default=None)
+
+
+def _read_folder(folder: Path, split: str, spec: DatasetSpec) -> Raw:
+    import tensorflow_datasets as tfds  # two seconds of import, and nothing else here needs it
+
+    builder = tfds.builder_from_directory(folder)
+    if split not in builder.info.splits:
+        raise CorruptDataError(
+            f"{folder}: expected a split called {split}, got {', '.join(builder.info.splits)}"
+        )
+    num_examples = builder.info.splits[split].num_examples
+    images = np.empty((num_examples, *spec.image_shape), np.uint8)
+    labels = np.empty(num_examples, np.int64)
+    num_read = 0
+    for example in _examples(builder, split):
+        if num_read < num_examples:
+            _check_image(folder, example["image"], spec)
+            images[num_read], labels[num_read] = example["image"], example["label"]
+        num_read += 1
+    if num_read != num_examples:
+        raise CorruptDataError(
+            f"{folder}: expected {num_examples} {split} examples as dataset_info.json says, "
+            f"got {num_read}; prepare it again"
+        )
+    return images, labels
+
+
+def _check_image(folder: Path, image: np.ndarray, spec: DatasetSpec) -> None:
+    if image.shape != spec.image_shape or image.dtype != np.uint8:
+        raise CorruptDataError(
+            f"{folder}: expected uint8 images of shape {spec.image_shape}, "
+            f"got {image.dtype} of shape {image.shape}"
+        )
+
+
+def _examples(builder: Any, split: str) -> Iterable[dict[str, Any]]:
+    if builder.info.file_format.value != "tfrecord":
+        return builder.as_data_source(split=split)
+    return (
+        builder.info.features.deserialize_example_np(record)
+        for path in builder.info.splits[split].filepaths
+        for record in tfrecords(Path(path))
+    )
+
+
+def tfrecords(path: Path) -> Iterator[bytes]:
+    """Yields the records of a tfrecord file.
+
+    A record is its length (little-endian, 8 bytes), a checksum of that (4), the bytes, and a
+    checksum of those (4). The checksums are not verified: they are CRC-32C, which the standard
+    library lacks, and a damaged image does not decode anyway.
+
+    Raises:
+      CorruptDataError: the file ends inside a record.
+    """
+    content = path.read_bytes()
+    start = 0
+    while start < len(content):
+        if start + 12 > len(content):
+            raise CorruptDataError(
+                f"{path}: expected 12 bytes of record header at byte {start}, "
+                f"got {len(content) - start}"
+            )
+        (length,) = struct.unpack_from("<Q", content, start)
+        end = start + 12 + length + 4
+        if end > len(content):
+            raise CorruptDataError(
+                f"{path}: expected the record at byte {start} to end at byte {end}, "
+                f"got a file of {len(content)} bytes"
+            )
+        yield content[start + 12 : end - 4]
+        start = end

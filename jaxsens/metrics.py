@@ -1,0 +1,71 @@
+"""What counts as a change of the output: Δ(f(x), f(x')) for one example.
+
+The papers use the label flip 1[pred f(x) ≠ pred f(x')] (Definition 4.3), the relative change of the
+features ‖f(x') - f(x)‖/‖f(x)‖ (word sensitivity) and the squared change ‖f(x') - f(x)‖².
+
+Assumption: outputs are logits or scores of one example, without a batch axis, and finite.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Num, Shaped
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A change of the output and the range it lives in, which intervals respect.
+
+    Attributes:
+      name: how results call it.
+      change: `change(clean, perturbed) -> scalar` for the outputs of one example.
+      lower: no change is below this.
+      upper: no change is above this.
+    """
+
+    name: str
+    change: Callable[[Array, Array], Array]
+    lower: float = -math.inf
+    upper: float = math.inf
+
+    def __call__(self, clean: Array, perturbed: Array) -> Float[Array, ""]:
+        """The change, as a float."""
+        return self.change(clean, perturbed).astype(jnp.float32)
+
+
+def _label_flip(clean: Shaped[Array, "*C"], perturbed: Shaped[Array, "*C"]) -> Bool[Array, ""]:
+    if clean.size == 1:
+        # sign(0) = 0 is a class of its own: moving onto or off a tie is a change.
+        return (jnp.sign(clean) != jnp.sign(perturbed)).reshape(())
+    return jnp.argmax(clean) != jnp.argmax(perturbed)
+
+
+def _relative_l2(clean: Num[Array, "*F"], perturbed: Num[Array, "*F"]) -> Float[Array, ""]:
+    change = jnp.linalg.norm((perturbed - clean).ravel())
+    size = jnp.linalg.norm(clean.ravel())
+    return jnp.where(change == 0, jnp.zeros_like(change), change / size)
+
+
+def _squared(clean: Num[Array, "*F"], perturbed: Num[Array, "*F"]) -> Num[Array, ""]:
+    return jnp.sum((perturbed - clean) ** 2)
+
+
+#: 1[pred differs]: argmax for several outputs, sign for one, a tie being its own class.
+label_flip = Metric("label_flip", _label_flip, 0.0, 1.0)
+#: ‖f(x') - f(x)‖₂ / ‖f(x)‖₂ over all outputs.
+relative_l2 = Metric("relative_l2", _relative_l2, 0.0)
+#: ‖f(x') - f(x)‖₂² over all outputs.
+squared_change = Metric("squared_change", _squared, 0.0)
+
+
+def as_metric(metric: Metric | Callable[[Array, Array], Array]) -> Metric:
+    """A user's own `change(clean, perturbed) -> scalar` as a metric without bounds.
+
+    >>> as_metric(lambda clean, perturbed: perturbed[0] - clean[0]).upper
+    inf
+    """
+    if isinstance(metric, Metric):
+        return metric
+    return Metric(getattr(metric, "__name__", type(metric).__name__), metric)

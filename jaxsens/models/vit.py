@@ -1,0 +1,116 @@
+"""ViT-small: a vision transformer for small datasets.
+
+Shifted patch tokenisation (the image and its four one-pixel shifts side by side), locality
+self-attention (learned temperature, no token attends to itself), pre-norm blocks, class token.
+"""
+
+import math
+
+import einops
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxsens.models.layers import linear
+
+LAYER_NORM_EPSILON = 1e-5
+
+
+def layer_norm(name: str | None = None) -> nn.LayerNorm:
+    """Layer norm with the papers' epsilon."""
+    return nn.LayerNorm(epsilon=LAYER_NORM_EPSILON, name=name)
+
+
+def shifted(x: Float[Array, "n H W C"]) -> Float[Array, "n H W 5C"]:
+    """The image and its shifts by one pixel right, left, down and up, filled with zeros."""
+    height, width = x.shape[1:3]
+    padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    offsets = ((1, 1), (1, 0), (1, 2), (0, 1), (2, 1))
+    return jnp.concatenate([padded[:, i : i + height, j : j + width] for i, j in offsets], axis=-1)
+
+
+class LocalityAttention(nn.Module):
+    """Multi-head attention in which no token attends to itself, with a learned temperature.
+
+    Attributes:
+      heads: number of heads.
+      head_dim: width of a head.
+      dropout: rate on the attention weights and on the output.
+    """
+
+    heads: int
+    head_dim: int = 64
+    dropout: float = 0.1
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "n T d"], *, num_queries: int, train: bool
+    ) -> Float[Array, "n Q d"]:
+        """Output for the first `num_queries` tokens, which attend to all others."""
+        width, inner = x.shape[-1], self.heads * self.head_dim
+        x = layer_norm()(x)
+        q = linear(inner, width, bias=False, name="query")(x[:, :num_queries])
+        k = linear(inner, width, bias=False, name="key")(x)
+        v = linear(inner, width, bias=False, name="value")(x)
+        q, k, v = (einops.rearrange(a, "n t (h e) -> n t h e", h=self.heads) for a in (q, k, v))
+        log_scale = self.param(
+            "log_scale", nn.initializers.constant(-0.5 * math.log(self.head_dim)), ()
+        )
+        logits = jnp.einsum("nqhe,nkhe->nhqk", q * jnp.exp(log_scale), k)
+        itself = jnp.eye(num_queries, x.shape[1], dtype=bool)
+        logits = jnp.where(itself[None, None], jnp.finfo(logits.dtype).min, logits)
+        weights = nn.Dropout(self.dropout)(nn.softmax(logits), deterministic=not train)
+        out = jnp.einsum("nhqk,nkhe->nqhe", weights, v)
+        out = linear(width, inner, name="out")(einops.rearrange(out, "n q h e -> n q (h e)"))
+        return nn.Dropout(self.dropout)(out, deterministic=not train)
+
+
+class FeedForward(nn.Module):
+    """Layer norm, a hidden layer with exact GELU, back to the width of the input."""
+
+    hidden: int
+    dropout: float = 0.1
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "n T d"], *, train: bool) -> Float[Array, "n T d"]:
+        """The residual branch's output."""
+        width = x.shape[-1]
+        y = nn.gelu(linear(self.hidden, width)(layer_norm()(x)), approximate=False)
+        y = nn.Dropout(self.dropout)(y, deterministic=not train)
+        y = linear(width, self.hidden)(y)
+        return nn.Dropout(self.dropout)(y, deterministic=not train)
+
+
+class ViTSmall(nn.Module):
+    """The paper's ViT-small.
+
+    Only the class token is read out, so the last block computes no other token: the same output for
+    less work.
+    """
+
+    num_classes: int
+    patch: int
+    depth: int
+    heads: int
+    hidden: int
+    width: int = 64
+    head_dim: int = 64
+    dropout: float = 0.1
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "n H W C"], *, train: bool = False) -> Float[Array, "n K"]:
+        """Logits; with `train` the rng stream "dropout" is needed."""
+        p = self.patch
+        x = einops.rearrange(shifted(x), "n (h p) (w q) c -> n (h w) (p q c)", p=p, q=p)
+        x = linear(self.width, x.shape[-1])(layer_norm()(x))
+        normal = nn.initializers.normal(1.0)
+        token = self.param("class_token", normal, (1, 1, self.width))
+        position = self.param("position", normal, (1, x.shape[1] + 1, self.width))
+        x = jnp.concatenate([jnp.broadcast_to(token, (x.shape[0], 1, self.width)), x], axis=1)
+        x = nn.Dropout(self.dropout)(x + position, deterministic=not train)
+        for layer in range(self.depth):
+            num_queries = 1 if layer == self.depth - 1 else x.shape[1]
+            attention = LocalityAttention(self.heads, self.head_dim, self.dropout)
+            x = x[:, :num_queries] + attention(x, num_queries=num_queries, train=train)
+            x = x + FeedForward(self.hidden, self.dropout)(x, train=train)
+        return linear(self.num_classes, self.width)(layer_norm()(x[:, 0]))

@@ -1,0 +1,198 @@
+"""The measurement: how often does a random change of one window change the prediction?
+
+    S(f) = E_x (1/T) Σ_τ E_noise Δ( f(x), f(x with window τ edited) )
+
+with Δ = 1[pred differs]: Definition 4.3 of Vasudeva et al., arXiv 2403.06925. All T positions × S
+samples of a chunk of examples run in one jitted call; inside it they go through the model in blocks
+that fit the cache, and changes are summed on the device.
+
+Draw (i, τ, s) has the key fold_in(fold_in(fold_in(key, i), τ), s): chunk size, device count and
+host count do not change it.
+
+Assumption: `apply_fn` treats the inputs of a batch independently and has no randomness of its own
+(dropout off, BatchNorm with running statistics). A model in training mode would be measured
+together with its own noise.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, PRNGKeyArray, Shaped
+
+from jaxsens import engine, metrics, runtime
+from jaxsens.chunking import rows_within
+from jaxsens.estimate import Provenance, SensitivityEstimate
+from jaxsens.perturbation import Perturbation
+
+
+def sensitivity(
+    apply_fn: engine.ApplyFn,
+    params: Any,
+    x: ArrayLike,
+    perturbation: Perturbation,
+    num_samples: int | Literal["all"] = 5,
+    *,
+    key: PRNGKeyArray | Array,
+    mask: ArrayLike | None = None,
+    positions: Literal["all", "random"] | None = None,
+    tolerance: float | None = None,
+    metric: metrics.Metric | Callable[[Array, Array], Array] = metrics.label_flip,
+    chunk_bytes: int | None = None,
+    devices: Sequence[jax.Device] | None = None,
+    progress: engine.Progress | None = None,
+) -> SensitivityEstimate:
+    """Sensitivity of a model to a random change of one window of its input, with its error bar.
+
+    Args:
+      apply_fn: `apply_fn(params, x) -> logits`, (n, …) to (n, C), or (n,) for the sign of a score;
+        without randomness. Pass the same function object again and nothing is compiled again.
+      params: the model's parameters, any pytree of arrays.
+      x: (n, …) inputs; the grid says what shape it needs.
+      perturbation: the window edit.
+      num_samples: S, draws for each position; "all" enumerates every replacement of an edit that has
+        finitely many (Resample, Flip), without any noise.
+      key: a JAX random key.
+      mask: (n, T), true at the positions to measure; default all.
+      positions: "all" is the definition. "random" draws positions instead, S of them an example:
+        the same quantity for S + 1 passes an example instead of T·S + 1.
+      tolerance: draw random (example, position, noise) triples until the 95 % interval is this
+        narrow on each side, at most as many as the exhaustive mode has; implies "random".
+      metric: what counts as a change of the output; see `jaxsens.metrics`.
+      chunk_bytes: how large the widest intermediate of a forward pass may be; default by device.
+      devices: devices to use; default all of this process. Changes no number.
+      progress: called with (done, all, running mean).
+
+    Returns:
+      The estimate. Every process of a multi-host job returns the whole.
+
+    Raises:
+      ValueError: for inputs that do not fit each other, and for non-finite inputs or logits.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jaxsens import Bits, Flip, Perturbation, sensitivity
+    >>> cube = jnp.array([[a, b, c] for a in (-1., 1.) for b in (-1., 1.) for c in (-1., 1.)])
+    >>> parity = lambda params, x: jnp.prod(x, axis=1)
+    >>> est = sensitivity(parity, (), cube, Perturbation(Bits(), Flip()), "all", key=jax.random.key(0))
+    >>> est.mean
+    1.0
+    """
+    started = time.perf_counter()
+    metric = metrics.as_metric(metric)
+    key = _typed_key(key)
+    x = _checked_inputs(x, perturbation)
+    example = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+    num_positions = perturbation.num_positions(example.shape)
+    mask = _checked_mask(mask, len(x), num_positions)
+    exact = num_samples == "all"
+    samples = perturbation.num_replacements(example.shape) if exact else int(num_samples)
+    positions = _checked_positions(positions, tolerance, samples)
+    _check_outputs(apply_fn, params, x, metric)
+
+    mesh = runtime.local_mesh(devices)
+    with jax.default_matmul_precision(runtime.PRECISION):
+        work = engine.Work(
+            question=engine.Question(apply_fn, perturbation, metric, samples, exact),
+            params=runtime.place(params, mesh, runtime.SAME),
+            x=x,
+            mask=mask,
+            key=key,
+            mesh=mesh,
+            rows=rows_within(chunk_bytes, apply_fn, params, example),
+            progress=progress,
+        )
+        if positions == "all":
+            totals, counts = engine.measure_all(work)
+            num_passes = counts.sum() + len(x)
+        else:
+            totals, counts = engine.measure_random(work, tolerance)
+            num_passes = 2 * counts.sum()
+    return SensitivityEstimate(
+        totals=totals,
+        counts=counts,
+        bounds=(metric.lower, metric.upper),
+        provenance=Provenance(
+            metric=metric.name,
+            perturbation=repr(perturbation),
+            num_samples=samples,
+            exact=exact,
+            positions=positions,
+            tolerance=tolerance,
+            seed=tuple(int(word) for word in np.ravel(jax.random.key_data(key))),
+            precision=runtime.PRECISION,
+            device=runtime.device_kind(),
+            num_devices=mesh.size * jax.process_count(),
+            seconds=time.perf_counter() - started,
+            num_passes=int(num_passes),
+            exhaustive_passes=int(mask.sum()) * samples + len(x),
+        ),
+    )
+
+
+def _typed_key(key: PRNGKeyArray | Array) -> PRNGKeyArray:
+    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        return key
+    return jax.random.wrap_key_data(key)
+
+
+def _checked_inputs(x: ArrayLike, perturbation: Perturbation) -> Shaped[np.ndarray, "n ..."]:
+    x = np.asarray(x)
+    x = x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False)
+    if x.ndim == 0 or len(x) == 0:
+        raise ValueError(f"x has no examples: its shape is {x.shape}")
+    if perturbation.needs_pool and len(x) < 2:
+        raise ValueError(f"{perturbation.edit!r} needs at least 2 examples; got {len(x)}")
+    if perturbation.num_positions(x.shape[1:]) == 0:
+        raise ValueError(f"examples of shape {x.shape[1:]} have no position to edit")
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        finite = np.isfinite(x).reshape(len(x), -1).all(axis=1)
+        if not finite.all():
+            raise ValueError(
+                f"x has non-finite values in {(~finite).sum()} of {len(x)} examples, "
+                f"first in example {int(np.argmin(finite))}"
+            )
+    return x
+
+
+def _checked_mask(mask: ArrayLike | None, n: int, num_positions: int) -> Bool[np.ndarray, "n T"]:
+    if mask is None:
+        return np.ones((n, num_positions), bool)
+    mask = np.asarray(mask).astype(bool)
+    if mask.shape != (n, num_positions):
+        raise ValueError(f"mask must have shape (n, T) = {(n, num_positions)}; got {mask.shape}")
+    if not mask.any():
+        raise ValueError("mask leaves no position to measure: it is false everywhere")
+    return mask
+
+
+def _checked_positions(
+    positions: str | None, tolerance: float | None, num_samples: int
+) -> Literal["all", "random"]:
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be at least 1, or 'all'; got {num_samples}")
+    if positions not in (None, "all", "random"):
+        raise ValueError(f"positions must be 'all' or 'random'; got {positions!r}")
+    if tolerance is None:
+        return "random" if positions == "random" else "all"
+    if not tolerance > 0:
+        raise ValueError(f"tolerance must be positive; got {tolerance}")
+    if positions == "all":
+        raise ValueError(
+            "tolerance draws positions at random: use positions='random' or leave it out"
+        )
+    return "random"
+
+
+def _check_outputs(apply_fn: engine.ApplyFn, params: Any, x: np.ndarray, metric: Any) -> None:
+    batch = jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype)
+    out = jax.eval_shape(apply_fn, params, batch)
+    shape = getattr(out, "shape", None)
+    ranks = (1, 2) if metric is metrics.label_flip else range(1, 9)
+    if shape is None or len(shape) not in ranks or shape[0] != 2:
+        got = type(out).__name__ if shape is None else shape
+        raise ValueError(
+            f"apply_fn must map a batch {batch.shape} to logits (2, C) or scores (2,); got {got}"
+        )

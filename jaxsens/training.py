@@ -1,0 +1,222 @@
+"""Training with optax: an epoch is one scanned, jitted call on data that stays on the device.
+
+Epoch e shuffles with fold_in(key, e) and step t of it draws its dropout masks from
+fold_in(fold_in(key, e), t), so that training stopped after any epoch and continued from its state
+gives the same bits as training that was never stopped.
+
+Assumption: the data fits on the device. The last, incomplete batch of an epoch is left out; the
+shuffle leaves out other examples every epoch.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, Shaped
+
+#: Logits of the model in training mode: `logits_fn(x, key)`.
+LogitsFn = Callable[[Array, PRNGKeyArray], Array]
+#: The loss of a batch: `objective(logits_fn, x, y, key) -> scalar`.
+Objective = Callable[[LogitsFn, Array, Array, PRNGKeyArray], Float[Array, ""]]
+
+
+class TrainingDivergedError(FloatingPointError):
+    """The loss stopped being finite."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train: optimiser, learning rate and its schedule.
+
+    Attributes:
+      optimizer: plain SGD (no momentum), Adam or AdamW.
+      learning_rate: the initial one.
+      batch_size: examples a step.
+      schedule: "constant"; "step" multiplies by `decay` every `decay_epochs` epochs; "cosine" falls
+        to 0 at the last epoch.
+      decay: factor of "step".
+      decay_epochs: epochs between two steps of "step".
+      weight_decay: AdamW's.
+    """
+
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    learning_rate: float = 0.1
+    batch_size: int = 100
+    schedule: Literal["constant", "step", "cosine"] = "constant"
+    decay: float = 0.5
+    decay_epochs: int = 8
+    weight_decay: float = 1e-4
+
+    def build(self, steps_per_epoch: int, epochs: int) -> optax.GradientTransformation:
+        """The optax optimiser.
+
+        >>> rates = Recipe("adam", 0.002, schedule="step").rate(steps_per_epoch=10, epochs=20)
+        >>> [float(rates(epoch * 10)) for epoch in (0, 7, 8, 16)]
+        [0.002..., 0.002..., 0.001..., 0.0005...]
+        """
+        rate = self.rate(steps_per_epoch, epochs)
+        if self.optimizer == "sgd":
+            return optax.sgd(rate)
+        if self.optimizer == "adam":
+            return optax.adam(rate)
+        if self.optimizer == "adamw":
+            return optax.adamw(rate, weight_decay=self.weight_decay)
+        raise ValueError(f"optimizer must be sgd, adam or adamw; got {self.optimizer!r}")
+
+    def rate(self, steps_per_epoch: int, epochs: int) -> optax.Schedule:
+        """The learning rate at each step."""
+        if self.schedule == "constant":
+            return optax.constant_schedule(self.learning_rate)
+        if self.schedule == "step":
+            every = self.decay_epochs * steps_per_epoch
+            return optax.exponential_decay(self.learning_rate, every, self.decay, staircase=True)
+        if self.schedule == "cosine":
+            return optax.cosine_decay_schedule(self.learning_rate, steps_per_epoch * epochs)
+        raise ValueError(f"schedule must be constant, step or cosine; got {self.schedule!r}")
+
+
+@flax.struct.dataclass
+class TrainState:
+    """All that training needs to go on.
+
+    Attributes:
+      variables: what `model.apply` takes: "params" and, if the model has them, running statistics.
+      opt_state: the optimiser's state.
+      epoch: epochs done.
+    """
+
+    variables: dict[str, Any]
+    opt_state: Any
+    epoch: Int[Array, ""]
+
+
+def cross_entropy(logits_fn: LogitsFn, x: Array, y: Array, key: PRNGKeyArray) -> Float[Array, ""]:
+    """Mean cross-entropy with integer labels."""
+    logits = logits_fn(x, key)
+    return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """A model, how to train it and on what loss: static and hashable, so it compiles once."""
+
+    model: nn.Module
+    recipe: Recipe
+    epochs: int
+    objective: Objective = cross_entropy
+
+    def init(self, x: Shaped[ArrayLike, "n ..."], key: PRNGKeyArray) -> TrainState:
+        """The state before the first epoch."""
+        variables = self.model.init(key, jnp.asarray(x[:1]))
+        optimizer = self._optimizer(len(x))
+        return TrainState(variables, optimizer.init(variables["params"]), jnp.zeros((), jnp.int32))
+
+    def epoch(
+        self, state: TrainState, x: Shaped[Array, "n ..."], y: Int[Array, " n"], key: PRNGKeyArray
+    ) -> tuple[TrainState, float]:
+        """One pass over the data in a new random order.
+
+        Returns:
+          The new state and the mean training loss of the epoch.
+
+        Raises:
+          TrainingDivergedError: the loss is not finite; names the step.
+        """
+        steps = self._steps(len(x))
+        state, losses = _train_epoch(self, state, x, y, key)
+        losses = np.asarray(losses)
+        if not np.isfinite(losses).all():
+            batch, epoch = int(np.argmin(np.isfinite(losses))), int(state.epoch)
+            raise TrainingDivergedError(
+                f"the loss is {losses[batch]} at step {(epoch - 1) * steps + batch + 1} (epoch "
+                f"{epoch}, batch {batch + 1} of {steps}); lower the learning rate "
+                f"({self.recipe.learning_rate})"
+            )
+        return state, float(losses.mean())
+
+    def _steps(self, num_examples: int) -> int:
+        if num_examples < self.recipe.batch_size:
+            raise ValueError(
+                f"batch_size={self.recipe.batch_size} is larger than the {num_examples} training "
+                "examples; lower it"
+            )
+        return num_examples // self.recipe.batch_size
+
+    def _optimizer(self, num_examples: int) -> optax.GradientTransformation:
+        return self.recipe.build(self._steps(num_examples), self.epochs)
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+def _train_epoch(
+    trainer: Trainer, state: TrainState, x: Array, y: Array, key: PRNGKeyArray
+) -> tuple[TrainState, Float[Array, " steps"]]:
+    n, size = x.shape[0], trainer.recipe.batch_size
+    optimizer = trainer._optimizer(n)
+    key = jax.random.fold_in(key, state.epoch)
+    order = jax.random.permutation(key, n)[: n // size * size].reshape(-1, size)
+
+    def loss_fn(params, statistics, x, y, key):
+        def logits_fn(x, key):
+            nonlocal statistics
+            logits, statistics = trainer.model.apply(
+                {"params": params, **statistics},
+                x,
+                train=True,
+                rngs={"dropout": key},
+                mutable=list(statistics),
+            )
+            return logits
+
+        return trainer.objective(logits_fn, x, y, key), statistics
+
+    def step(carry, batch):
+        params, statistics, opt_state = carry
+        index, rows = batch
+        grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
+        step_key = jax.random.fold_in(key, index)
+        (loss, statistics), grads = grad_fn(params, statistics, x[rows], y[rows], step_key)
+        updates, opt_state = optimizer.update(grads, opt_state, params)
+        return (optax.apply_updates(params, updates), statistics, opt_state), loss
+
+    params, statistics = state.variables["params"], _without_params(state.variables)
+    carry = (params, statistics, state.opt_state)
+    carry, losses = jax.lax.scan(step, carry, (jnp.arange(len(order)), order))
+    params, statistics, opt_state = carry
+    return TrainState({"params": params, **statistics}, opt_state, state.epoch + 1), losses
+
+
+def _without_params(variables: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in variables.items() if name != "params"}
+
+
+def accuracy(
+    apply_fn: Callable[[Any, Array], Array],
+    variables: Any,
+    x: Shaped[ArrayLike, "n ..."],
+    y: Int[ArrayLike, " n"],
+    *,
+    batch_size: int = 500,
+) -> float:
+    """Share of examples whose argmax is the label, in eval mode.
+
+    >>> accuracy(lambda _, x: x, (), jnp.eye(3), jnp.array([0, 1, 1]))
+    0.6666666666666666
+    """
+    correct = 0
+    for start in range(0, len(x), batch_size):
+        rows = np.minimum(np.arange(start, start + batch_size), len(x) - 1)
+        hits = _hits(apply_fn, variables, x[rows], y[rows])
+        correct += int(np.asarray(hits)[: len(x) - start].sum())
+    return correct / len(x)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _hits(apply_fn, variables, x, y):
+    return jnp.argmax(apply_fn(variables, x), axis=-1) == y

@@ -1,0 +1,19 @@
+"""Every test runs with shapes checked at run time and with strict promotion of dtypes and ranks."""
+
+import os
+
+# Before jax starts: eight host devices, so that sharding is tested on any machine.
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+)
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+from jaxtyping import install_import_hook
+
+install_import_hook("jaxsens", "beartype.beartype").__enter__()
+
+import jax  # noqa: E402
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")

@@ -1,0 +1,148 @@
+"""The figures show the numbers they are given, in both formats, with the same bytes every time."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+import pytest
+
+from jaxsens import figures
+from jaxsens.figures import Curve
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def curve(label: str = "ViT", paper: float | None = 0.05) -> Curve:
+    return Curve(
+        label, [1, 2, 3], [0.5, 0.8, 0.9], [0.1, 0.2, 0.3], [0.05, 0.1, 0.2], [0.2, 0.3, 0.4], paper
+    )
+
+
+def some_maps() -> dict[str, np.ndarray]:
+    return {"ViT": np.full((2, 2, 4), 0.25), "CNN": np.linspace(0, 0.5, 16).reshape(2, 2, 4)}
+
+
+def some_images(channels: int = 1) -> np.ndarray:
+    return np.linspace(-1, 1, 2 * 4 * 8 * channels).reshape(2, 4, 8, channels)
+
+
+DRAWINGS = {
+    "curves": lambda: figures.training_curves([curve(), curve("CNN", None)]),
+    "bars": lambda: figures.bars(["a", "b"], [0.1, 0.2], [0.0, 0.1], [0.2, 0.4], [0.3, None]),
+    "maps": lambda: figures.patch_heatmaps(some_images(), some_maps(), row_labels=["0", "1"]),
+}
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_saved_twice_gives_the_same_bytes(tmp_path, name):
+    first = figures.save(DRAWINGS[name](), tmp_path / "new" / "figures", name)
+    with matplotlib.rc_context({"font.size": 30, "savefig.dpi": 10, "axes.facecolor": "red"}):
+        second = figures.save(DRAWINGS[name](), str(tmp_path / "again"), name)
+    assert first == tmp_path / "new" / "figures" / f"{name}.png"
+    for suffix, magic in ((".png", b"\x89PNG"), (".pdf", b"%PDF")):
+        content = first.with_suffix(suffix).read_bytes()
+        assert content.startswith(magic)
+        assert content == second.with_suffix(suffix).read_bytes()
+    assert sorted(path.name for path in first.parent.iterdir()) == [f"{name}.pdf", f"{name}.png"]
+    assert b"CreationDate" not in first.with_suffix(".pdf").read_bytes()
+
+
+def test_one_figure_saved_twice_gives_the_same_bytes(tmp_path):
+    fig = DRAWINGS["curves"]()
+    paths = [figures.save(fig, tmp_path, name) for name in ("a", "b")]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_pyplot_and_rc_params_stay_untouched():
+    code = (
+        "import sys, matplotlib; before = dict(matplotlib.rcParams)\n"
+        "from jaxsens import figures as f\n"
+        "f.bars(['a'], [0.1], [0.0], [0.2])\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+        "assert dict(matplotlib.rcParams) == before\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_curves_show_their_numbers():
+    left, right = figures.training_curves([curve(), curve("CNN", 0.7)]).axes
+    np.testing.assert_array_equal(left.lines[1].get_ydata(), [0.5, 0.8, 0.9])
+    np.testing.assert_array_equal(right.lines[0].get_ydata(), [0.1, 0.2, 0.3])
+    band = right.collections[0].get_paths()[0].vertices
+    assert {(1.0, 0.05), (3.0, 0.2), (3.0, 0.4)} <= set(map(tuple, band.tolist()))
+    colours = [line.get_color() for line in left.lines]
+    assert colours == list(figures.PALETTE[:2])
+    assert right.get_ylim()[0] == 0
+    assert right.get_ylim()[1] > 0.7  # the paper's value is inside
+    legend = [text.get_text() for text in left.figure.legends[0].get_texts()]
+    assert legend == ["ViT", "CNN", "paper, end of training"]
+
+
+def test_a_single_epoch_and_many_models_can_be_drawn(tmp_path):
+    point = [Curve(f"model {i}", [1], [1.0], [0.0], [0.0], [0.0]) for i in range(9)]
+    figures.save(figures.training_curves(point), tmp_path, "point")
+
+
+def test_curve_takes_arrays_and_refuses_unequal_lengths():
+    values = np.float32([0.1, 0.2])
+    assert figures.training_curves([Curve("a", np.arange(2), values, values, values, values)])
+    with pytest.raises(ValueError, match=r"'a': expected 2 values of high.*got 1"):
+        Curve("a", [1, 2], [0.1, 0.2], [0.1, 0.2], [0.1, 0.2], [0.1])
+    with pytest.raises(ValueError, match="at least 1"):
+        Curve("a", [], [], [], [], [])
+    with pytest.raises(ValueError, match="at least one curve"):
+        figures.training_curves([])
+
+
+def test_bars_show_their_numbers():
+    (axes,) = DRAWINGS["bars"]().axes
+    assert [bar.get_height() for bar in axes.patches] == [0.1, 0.3, 0.2]
+    assert [text.get_text() for text in axes.texts] == ["0.100", "0.300", "0.200"]
+    assert axes.get_ylim()[1] > 0.4
+    (no_paper,) = figures.bars(["a"], np.float64([0.1]), [0.0], [0.2]).axes
+    assert len(no_paper.patches) == 1
+    assert not no_paper.figure.legends
+
+
+def test_bars_refuse_what_does_not_fit():
+    with pytest.raises(ValueError, match=r"as labels, got \[2, 1, 1, 1, 2\]"):
+        figures.bars(["a", "b"], [0.1], [0.0], [0.2])
+    with pytest.raises(ValueError, match=r"b: expected low <= value <= high, got 0.3, 0.2, 0.4"):
+        figures.bars(["a", "b"], [0.1, 0.2], [0.0, 0.3], [0.2, 0.4])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_heatmaps_share_one_scale_and_colour_whole_patches(channels):
+    white = np.ones((2, 4, 8, channels))
+    fig = figures.patch_heatmaps(jnp.asarray(white, jnp.float32), some_maps())
+    *panels, bar = fig.axes
+    assert bar.get_ylim() == (0.0, 0.5)
+    assert [axes.get_title() for axes in panels] == ["image", "ViT", "CNN", "", "", ""]
+    vit, cnn = (panels[k].images[0].get_array() for k in (1, 2))
+    assert len(np.unique(vit.reshape(-1, 3), axis=0)) == 1
+    np.testing.assert_array_equal(cnn[:2, :2], np.broadcast_to(cnn[0, 0], (2, 2, 3)))
+    assert len(np.unique(cnn.reshape(-1, 3), axis=0)) == 8
+
+
+def test_all_zero_maps_can_be_drawn(tmp_path):
+    fig = figures.patch_heatmaps(some_images(3), {"ViT": np.zeros((2, 1, 1))})
+    figures.save(fig, tmp_path, "zero")
+
+
+@pytest.mark.parametrize(
+    ("images", "maps", "labels", "match"),
+    [
+        (some_images(2), some_maps(), None, "1 or 3 channels"),
+        (127 * some_images(), some_maps(), None, r"in \[-1, 1\], got values from -127 to 127"),
+        (np.nan * some_images(), some_maps(), None, r"in \[-1, 1\]"),
+        (some_images(), {}, None, "at least one map"),
+        (some_images(), {"a": -some_maps()["ViT"]}, None, "'a': expected .* values >= 0"),
+        (some_images(), some_maps(), ["one"], "expected 2 row labels, got 1"),
+    ],
+)
+def test_heatmaps_refuse_what_does_not_fit(images, maps, labels, match):
+    with pytest.raises(ValueError, match=match):
+        figures.patch_heatmaps(images, maps, row_labels=labels)
