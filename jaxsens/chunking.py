@@ -56,11 +56,20 @@ def make_plan(rows: int, num_pairs: int) -> Plan:
 
 
 def rows_within(
-    num_bytes: int | None, apply_fn: Callable, params: Any, example: jax.ShapeDtypeStruct
+    num_bytes: int | None,
+    apply_fn: Callable,
+    params: Any,
+    example: jax.ShapeDtypeStruct,
+    platform: str | None = None,
 ) -> int:
-    """How many inputs fit through the model at once."""
+    """How many inputs fit through the model at once, by default in the platform's own budget.
+
+    >>> example = jax.ShapeDtypeStruct((100,), "float32")
+    >>> rows_within(4000, lambda params, x: x.sum(axis=1), (), example)
+    10
+    """
     if num_bytes is None:
-        num_bytes = DEFAULT_BYTES.get(jax.default_backend(), DEFAULT_BYTES["gpu"])
+        num_bytes = DEFAULT_BYTES.get(platform or jax.default_backend(), DEFAULT_BYTES["gpu"])
     if num_bytes < 1:
         raise ValueError(f"chunk_bytes must be positive; got {num_bytes}")
     leaves, treedef = jax.tree.flatten(jax.tree.map(jax.typeof, params))
@@ -88,7 +97,7 @@ def _row_bytes(apply_fn: Callable, leaves: tuple, treedef: Any, example: Any) ->
 def _output_bytes(jaxpr: Any) -> Iterator[int]:
     for equation in jaxpr.eqns:
         yield sum(_num_bytes(out.aval) for out in equation.outvars)
-        for value in equation.params.values():
+        for value in jax.tree.leaves(list(equation.params.values())):
             inner = getattr(value, "jaxpr", value)
             if hasattr(inner, "eqns"):
                 yield from _output_bytes(inner)

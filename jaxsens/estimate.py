@@ -114,9 +114,9 @@ class SensitivityEstimate:
         """Confidence interval at this level, inside the metric's bounds.
 
         Bounded metrics get the Wilson score interval with the effective number of independent draws
-        p(1-p)/stderr² (p the mean, rescaled to the bounds), others a Student-t interval. Where every
-        draw sits on a bound (no flip at all) the clustering cannot be estimated, and each example
-        counts as one draw: 0 flips in 1000 examples give [0, 0.0038].
+        p(1-p)/stderr² (p the mean, rescaled to the bounds), others a Student-t interval. Where
+        every draw sits on a bound (no flip at all) the clustering cannot be estimated, and each
+        example counts as one draw: 0 flips in 1000 examples give [0, 0.0038].
         """
         v = self.per_example
         return confidence_interval(v[~np.isnan(v)], self.bounds, level)
@@ -127,12 +127,18 @@ class SensitivityEstimate:
         return (high - low) / 2
 
     def merge(self, other: "SensitivityEstimate") -> "SensitivityEstimate":
-        """The estimate over the examples of both, which must be disjoint (shards, hosts, chunks)."""
+        """The estimate over the examples of both, which must be disjoint: shards of a data set.
+
+        Draws are keyed by the index of an example in its own shard: give each shard its own key, or
+        examples with the same index share their noise.
+        """
         fields = ("metric", "perturbation", "num_samples", "exact", "positions", "precision")
         for field in fields:
             mine, theirs = getattr(self.provenance, field), getattr(other.provenance, field)
             if mine != theirs:
                 raise ValueError(f"cannot merge estimates with {field}={mine!r} and {theirs!r}")
+        if self.bounds != other.bounds:
+            raise ValueError(f"cannot merge estimates with bounds={self.bounds} and {other.bounds}")
         if self.num_positions != other.num_positions:
             raise ValueError(
                 f"cannot merge estimates with T={self.num_positions} and T={other.num_positions}"
@@ -156,8 +162,14 @@ class SensitivityEstimate:
             saved = self.provenance.exhaustive_passes / self.provenance.num_passes
             draws = f"{self.num_draws} random draws, {saved:.3g}× fewer passes than exhaustive"
         name = "sensitivity" if self.provenance.metric == "label_flip" else self.provenance.metric
+        low, high = self.ci()
+        # Near a bound the interval is lopsided: its longer side, or ± would promise too much.
+        error = max(self.mean - low, high - self.mean)
+        # Two digits of the error, so that a small sensitivity is not printed as 0.0000 ± 0.0000.
+        shown = 0 < error < math.inf
+        digits = max(4, 1 - math.floor(math.log10(error))) if shown else 4
         return (
-            f"{name} {self.mean:.4f} ± {self.half_width():.4f} "
+            f"{name} {self.mean:.{digits}f} ± {error:.{digits}f} "
             f"(95 % CI, n={self.num_examples}, T={self.num_positions}, {draws})"
         )
 
@@ -168,13 +180,13 @@ class SensitivityEstimate:
         low, high = self.ci()
         return {
             "mean": self.mean,
-            "stderr": None if math.isnan(self.stderr) else self.stderr,
-            "low": low,
-            "high": high,
+            "stderr": _finite_or_none(self.stderr),
+            "low": _finite_or_none(low),
+            "high": _finite_or_none(high),
             "num_examples": self.num_examples,
             "num_positions": self.num_positions,
             "num_draws": self.num_draws,
-            "per_position": [None if math.isnan(v) else v for v in self.per_position.tolist()],
+            "per_position": [_finite_or_none(v) for v in self.per_position.tolist()],
         }
 
     def to_json(self) -> str:
@@ -228,6 +240,11 @@ def confidence_interval(
     # Rounding may put the ends a hair beyond the mean or the bounds.
     low, high = min(max(centre - half, 0.0), p), max(min(centre + half, 1.0), p)
     return lower + low * (upper - lower), lower + high * (upper - lower)
+
+
+def _finite_or_none(value: float) -> float | None:
+    """JSON has neither nan nor infinity."""
+    return value if math.isfinite(value) else None
 
 
 def _ratio(total: np.ndarray, count: np.ndarray) -> np.ndarray:

@@ -32,7 +32,13 @@ class Metric:
 
     def __call__(self, clean: Array, perturbed: Array) -> Float[Array, ""]:
         """The change, as a float."""
-        return self.change(clean, perturbed).astype(jnp.float32)
+        change = jnp.asarray(self.change(clean, perturbed))
+        if change.shape != ():
+            raise ValueError(
+                f"metric {self.name!r} must give one number for the outputs of one example; "
+                f"got shape {change.shape}"
+            )
+        return change.astype(jnp.float32)
 
 
 def _label_flip(clean: Shaped[Array, "*C"], perturbed: Shaped[Array, "*C"]) -> Bool[Array, ""]:

@@ -20,6 +20,7 @@ from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, Shaped
 
 Shape = tuple[int, ...]
@@ -54,12 +55,13 @@ class Patches:
         """Rows and columns of patches."""
         if len(shape) != 3:
             raise ValueError(f"Patches needs images (H, W, C); got an example of shape {shape}")
-        for side in shape[:2]:
-            if self.size < 1 or side % self.size:
-                divisors = ", ".join(str(p) for p in range(1, side + 1) if side % p == 0)
-                raise ValueError(
-                    f"patch={self.size} does not divide image side {side}; choose one of {divisors}"
-                )
+        common = math.gcd(*shape[:2])
+        if self.size < 1 or common % self.size:
+            side = next((side for side in shape[:2] if self.size < 1 or side % self.size), common)
+            divisors = ", ".join(str(p) for p in range(1, common + 1) if common % p == 0)
+            raise ValueError(
+                f"patch={self.size} does not divide image side {side}; choose one of {divisors}"
+            )
         return shape[0] // self.size, shape[1] // self.size
 
     def window_shape(self, shape: Shape) -> Shape:
@@ -74,7 +76,7 @@ class Patches:
 
 @dataclass(frozen=True)
 class Tokens:
-    """One entry of the leading axis: a row of a (T, d) embedding or one-hot matrix, or an id of (T,).
+    """One entry of the leading axis: a row of a (T, d) embedding or one-hot matrix, or an id (T,).
 
     >>> Tokens().window_shape((50, 59))
     (1, 59)
@@ -110,6 +112,7 @@ class Bits(Tokens):
         return shape
 
 
+@runtime_checkable
 class Edit(Protocol):
     """`edit(key, window) -> window` of the same shape and dtype. Implementations are hashable."""
 
@@ -126,6 +129,14 @@ class FiniteEdit(Protocol):
 
     def replacement(self, index: Position, window: Array) -> Array:
         """Replacement `index` of the window."""
+
+
+@runtime_checkable
+class CheckedEdit(Protocol):
+    """An edit that is meaningless for some inputs, and says so before anything is measured."""
+
+    def check(self, values: Shaped[np.ndarray, "..."]) -> None:
+        """Raises ValueError for inputs that the edit does not understand."""
 
 
 @dataclass(frozen=True)
@@ -207,13 +218,13 @@ class Resample:
 
 @dataclass(frozen=True)
 class Flip:
-    """Exchanges `low` and `high`; the default flips a bit of {-1, +1}."""
+    """Exchanges `low` and `high`; by default flips a bit of {-1, +1}; Flip(0, 1) one of {0, 1}."""
 
     low: int = -1
     high: int = 1
 
     def __call__(self, key: PRNGKeyArray, window: Array, /) -> Array:
-        """Low + high - window; no randomness."""
+        """The other value; no randomness."""
         return self.replacement(0, window)
 
     def num_replacements(self, window_shape: Shape) -> int:
@@ -222,12 +233,22 @@ class Flip:
 
     def replacement(self, index: Position, window: Array) -> Array:
         """The flipped window."""
-        return jnp.asarray(self.low + self.high, window.dtype) - window
+        low, high = (jnp.asarray(value, window.dtype) for value in (self.low, self.high))
+        return jnp.where(window == low, high, low)
+
+    def check(self, values: Shaped[np.ndarray, "..."]) -> None:
+        """Every input must be one of the two values: {0, 1} is not {-1, 1}."""
+        strange = ~np.isin(values, [self.low, self.high])
+        if strange.any():
+            raise ValueError(
+                f"{self!r} needs inputs that are {self.low} or {self.high}; "
+                f"got {values[strange][0]}"
+            )
 
 
 @dataclass(frozen=True)
 class Donor:
-    """Replaces the window by the same window of another example, drawn uniformly from the others."""
+    """Replaces the window by the same window of another example, uniformly from all the others."""
 
     def __call__(self, key: PRNGKeyArray, window: Array, donor: Array, /) -> Array:
         """The donor's window."""
@@ -264,6 +285,11 @@ class Perturbation:
             )
         return self.edit.num_replacements(self.grid.window_shape(shape))
 
+    def check(self, values: Shaped[np.ndarray, "..."]) -> None:
+        """Raises ValueError if the edit does not understand these inputs."""
+        if isinstance(self.edit, CheckedEdit):
+            self.edit.check(values)
+
     def replace(self, index: Position, x: Array, position: Position) -> Array:
         """Replacement `index` of window `position`, for edits with finitely many."""
         assert isinstance(self.edit, FiniteEdit)
@@ -291,7 +317,8 @@ class Perturbation:
         window, start = self._window(x, position)
         if not isinstance(self.edit, Donor):
             return self._put(x, self.edit(key, window), start)
-        assert pool is not None and example is not None
+        if pool is None or example is None:
+            raise ValueError(f"{self.edit!r} needs pool= (all examples) and example= (x's index)")
         other = jax.random.randint(key, (), 0, pool.shape[0] - 1)
         other = other + (other >= example)
         donor, _ = self._window(jax.lax.dynamic_index_in_dim(pool, other, keepdims=False), position)

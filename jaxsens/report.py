@@ -19,7 +19,8 @@ from typing import Any
 
 import jinja2
 
-from jaxsens.results import Results, RunFolder, write_atomic
+from jaxsens.results import Results
+from jaxsens.runfolder import RunFolder, write_atomic
 
 _TEMPLATE = "report.html.jinja"
 
@@ -57,7 +58,7 @@ def render(results: Results, folder: Path | str) -> str:
         num_holds=sum(claim.holds for claim in results.claims),
         duration=duration(results.seconds),
         config=dict(_dotted(results.config)),
-        command=results.command or command(results.experiment, results.config),
+        command=command(results.experiment, results.config),
     )
 
 

@@ -24,7 +24,7 @@ SAME = PartitionSpec()
 
 def local_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
     """This process's devices (or the given ones) in a row."""
-    return Mesh(np.array(devices or jax.local_devices()), (AXIS,))
+    return Mesh(np.array(jax.local_devices() if devices is None else devices), (AXIS,))
 
 
 def over_devices(function: Callable, mesh: Mesh, in_specs: tuple) -> Callable:
@@ -39,7 +39,7 @@ def place(tree: Any, mesh: Mesh, spec: PartitionSpec) -> Any:
 
     def put(leaf):
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
-            # A copy that all hosts share: take this host's. A leaf split over hosts has no such copy.
+            # A copy that all hosts share: take this host's. A leaf split over hosts has none.
             if not leaf.is_fully_replicated:
                 raise ValueError(
                     f"parameters of shape {leaf.shape} are split over hosts; replicate them first "
@@ -53,8 +53,8 @@ def place(tree: Any, mesh: Mesh, spec: PartitionSpec) -> Any:
 
 def host_share(num_examples: int) -> slice:
     """The examples that this process measures: a contiguous share."""
-    bounds = np.linspace(0, num_examples, jax.process_count() + 1).astype(int)
-    return slice(int(bounds[jax.process_index()]), int(bounds[jax.process_index() + 1]))
+    bounds = _host_bounds(num_examples)
+    return slice(bounds[jax.process_index()], bounds[jax.process_index() + 1])
 
 
 def gather_hosts(local: np.ndarray, num_examples: int) -> np.ndarray:
@@ -62,15 +62,25 @@ def gather_hosts(local: np.ndarray, num_examples: int) -> np.ndarray:
     if jax.process_count() == 1:
         return local
     # Gathering needs equal shapes; shares differ by at most one example.
-    size = -(-num_examples // jax.process_count()) + 1
-    padded = np.zeros((size, *local.shape[1:]), local.dtype)
+    padded = np.zeros((-(-num_examples // jax.process_count()), *local.shape[1:]), local.dtype)
     padded[: len(local)] = local
     shares = multihost_utils.process_allgather(padded)
-    bounds = np.linspace(0, num_examples, jax.process_count() + 1).astype(int)
-    lengths = np.diff(bounds)
-    return np.concatenate([share[:k] for share, k in zip(shares, lengths, strict=True)])
+    lengths = np.diff(_host_bounds(num_examples))
+    whole = np.concatenate([share[:k] for share, k in zip(shares, lengths, strict=True)])
+    return whole.astype(local.dtype)
 
 
-def device_kind() -> str:
+def _host_bounds(num_examples: int) -> list[int]:
+    """Where each process's share starts, and the end of the last one."""
+    num = jax.process_count()
+    return [num_examples * process // num for process in range(num + 1)]
+
+
+def device_kind(mesh: Mesh) -> str:
     """What the measurement ran on, for its record."""
-    return jax.local_devices()[0].device_kind
+    return mesh.devices.flat[0].device_kind
+
+
+def platform(mesh: Mesh) -> str:
+    """The mesh's kind of hardware: cpu, gpu or tpu."""
+    return mesh.devices.flat[0].platform

@@ -53,14 +53,15 @@ def sensitivity(
       params: the model's parameters, any pytree of arrays.
       x: (n, …) inputs; the grid says what shape it needs.
       perturbation: the window edit.
-      num_samples: S, draws for each position; "all" enumerates every replacement of an edit that has
-        finitely many (Resample, Flip), without any noise.
+      num_samples: S, draws for each position; "all" enumerates every replacement of an edit that
+        has finitely many (Resample, Flip), without any noise.
       key: a JAX random key.
       mask: (n, T), true at the positions to measure; default all.
       positions: "all" is the definition. "random" draws positions instead, S of them an example:
-        the same quantity for S + 1 passes an example instead of T·S + 1.
-      tolerance: draw random (example, position, noise) triples until the 95 % interval is this
-        narrow on each side, at most as many as the exhaustive mode has; implies "random".
+        the same quantity for 2·S passes an example instead of T·S + 1.
+      tolerance: draw random (example, position, noise) triples until half the length of the 95 %
+        interval is at most this. Where that takes more passes than positions="all", or cannot be
+        reached with this many examples, all positions are measured instead, as the result says.
       metric: what counts as a change of the output; see `jaxsens.metrics`.
       chunk_bytes: how large the widest intermediate of a forward pass may be; default by device.
       devices: devices to use; default all of this process. Changes no number.
@@ -76,7 +77,8 @@ def sensitivity(
     >>> from jaxsens import Bits, Flip, Perturbation, sensitivity
     >>> cube = jnp.array([[a, b, c] for a in (-1., 1.) for b in (-1., 1.) for c in (-1., 1.)])
     >>> parity = lambda params, x: jnp.prod(x, axis=1)
-    >>> est = sensitivity(parity, (), cube, Perturbation(Bits(), Flip()), "all", key=jax.random.key(0))
+    >>> flip = Perturbation(Bits(), Flip())
+    >>> est = sensitivity(parity, (), cube, flip, "all", key=jax.random.key(0))
     >>> est.mean
     1.0
     """
@@ -87,9 +89,10 @@ def sensitivity(
     example = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
     num_positions = perturbation.num_positions(example.shape)
     mask = _checked_mask(mask, len(x), num_positions)
+    perturbation.check(x[mask] if x.shape[:2] == mask.shape else x)
     exact = num_samples == "all"
-    samples = perturbation.num_replacements(example.shape) if exact else int(num_samples)
-    positions = _checked_positions(positions, tolerance, samples)
+    samples = _checked_samples(num_samples, perturbation, example.shape)
+    positions = _checked_positions(positions, tolerance)
     _check_outputs(apply_fn, params, x, metric)
 
     mesh = runtime.local_mesh(devices)
@@ -99,43 +102,47 @@ def sensitivity(
             params=runtime.place(params, mesh, runtime.SAME),
             x=x,
             mask=mask,
-            key=key,
+            key=runtime.place(key, mesh, runtime.SAME),
             mesh=mesh,
-            rows=rows_within(chunk_bytes, apply_fn, params, example),
+            rows=rows_within(chunk_bytes, apply_fn, params, example, runtime.platform(mesh)),
             progress=progress,
         )
-        if positions == "all":
-            totals, counts = engine.measure_all(work)
-            num_passes = counts.sum() + len(x)
+        if tolerance is not None:
+            measured = engine.measure_within(work, tolerance)
+        elif positions == "random":
+            measured = engine.measure_random(work)
         else:
-            totals, counts = engine.measure_random(work, tolerance)
-            num_passes = 2 * counts.sum()
+            measured = engine.measure_all(work)
     return SensitivityEstimate(
-        totals=totals,
-        counts=counts,
+        totals=measured.totals,
+        counts=measured.counts,
         bounds=(metric.lower, metric.upper),
         provenance=Provenance(
             metric=metric.name,
             perturbation=repr(perturbation),
             num_samples=samples,
             exact=exact,
-            positions=positions,
+            positions=measured.positions,
             tolerance=tolerance,
-            seed=tuple(int(word) for word in np.ravel(jax.random.key_data(key))),
+            seed=work.seed,
             precision=runtime.PRECISION,
-            device=runtime.device_kind(),
+            device=runtime.device_kind(mesh),
             num_devices=mesh.size * jax.process_count(),
             seconds=time.perf_counter() - started,
-            num_passes=int(num_passes),
-            exhaustive_passes=int(mask.sum()) * samples + len(x),
+            num_passes=measured.num_passes,
+            exhaustive_passes=work.exhaustive_passes,
         ),
     )
 
 
 def _typed_key(key: PRNGKeyArray | Array) -> PRNGKeyArray:
-    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        return key
-    return jax.random.wrap_key_data(key)
+    if not hasattr(key, "dtype"):
+        raise ValueError(f"key must be a JAX random key, jax.random.key(seed); got {key!r}")
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        key = jax.random.wrap_key_data(key)
+    if key.shape != ():
+        raise ValueError(f"key must be one key; got keys of shape {key.shape}")
+    return key
 
 
 def _checked_inputs(x: ArrayLike, perturbation: Perturbation) -> Shaped[np.ndarray, "n ..."]:
@@ -168,11 +175,17 @@ def _checked_mask(mask: ArrayLike | None, n: int, num_positions: int) -> Bool[np
     return mask
 
 
-def _checked_positions(
-    positions: str | None, tolerance: float | None, num_samples: int
-) -> Literal["all", "random"]:
-    if num_samples < 1:
-        raise ValueError(f"num_samples must be at least 1, or 'all'; got {num_samples}")
+def _checked_samples(
+    num_samples: int | str, perturbation: Perturbation, shape: tuple[int, ...]
+) -> int:
+    if num_samples == "all":
+        return perturbation.num_replacements(shape)
+    if not isinstance(num_samples, int | np.integer) or num_samples < 1:
+        raise ValueError(f"num_samples must be a whole number >= 1, or 'all'; got {num_samples!r}")
+    return int(num_samples)
+
+
+def _checked_positions(positions: str | None, tolerance: float | None) -> Literal["all", "random"]:
     if positions not in (None, "all", "random"):
         raise ValueError(f"positions must be 'all' or 'random'; got {positions!r}")
     if tolerance is None:
@@ -190,7 +203,7 @@ def _check_outputs(apply_fn: engine.ApplyFn, params: Any, x: np.ndarray, metric:
     batch = jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype)
     out = jax.eval_shape(apply_fn, params, batch)
     shape = getattr(out, "shape", None)
-    ranks = (1, 2) if metric is metrics.label_flip else range(1, 9)
+    ranks = (1, 2) if metric == metrics.label_flip else range(1, 9)
     if shape is None or len(shape) not in ranks or shape[0] != 2:
         got = type(out).__name__ if shape is None else shape
         raise ValueError(

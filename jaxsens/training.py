@@ -1,14 +1,15 @@
 """Training with optax: an epoch is one scanned, jitted call on data that stays on the device.
 
-Epoch e shuffles with fold_in(key, e) and step t of it draws its dropout masks from
-fold_in(fold_in(key, e), t), so that training stopped after any epoch and continued from its state
-gives the same bits as training that was never stopped.
+Epoch e splits fold_in(key, e) in two: one key shuffles, the other, folded with t, gives step t its
+dropout masks. So training stopped after any epoch and continued from its state gives the same bits
+as training that was never stopped.
 
 Assumption: the data fits on the device. The last, incomplete batch of an epoch is left out; the
 shuffle leaves out other examples every epoch.
 """
 
 import functools
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,7 +20,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
+
+from jaxsens.checkpoint import Checkpoints
+
+#: An epoch that took longer than this is saved even when no evaluation is due.
+SECONDS_BETWEEN_CHECKPOINTS = 30.0
 
 #: Logits of the model in training mode: `logits_fn(x, key)`.
 LogitsFn = Callable[[Array, PRNGKeyArray], Array]
@@ -55,12 +61,7 @@ class Recipe:
     weight_decay: float = 1e-4
 
     def build(self, steps_per_epoch: int, epochs: int) -> optax.GradientTransformation:
-        """The optax optimiser.
-
-        >>> rates = Recipe("adam", 0.002, schedule="step").rate(steps_per_epoch=10, epochs=20)
-        >>> [float(rates(epoch * 10)) for epoch in (0, 7, 8, 16)]
-        [0.002..., 0.002..., 0.001..., 0.0005...]
-        """
+        """The optax optimiser."""
         rate = self.rate(steps_per_epoch, epochs)
         if self.optimizer == "sgd":
             return optax.sgd(rate)
@@ -71,7 +72,12 @@ class Recipe:
         raise ValueError(f"optimizer must be sgd, adam or adamw; got {self.optimizer!r}")
 
     def rate(self, steps_per_epoch: int, epochs: int) -> optax.Schedule:
-        """The learning rate at each step."""
+        """The learning rate at each step.
+
+        >>> rate = Recipe("adam", 0.002, schedule="step").rate(steps_per_epoch=10, epochs=20)
+        >>> [round(float(rate(epoch * 10)), 7) for epoch in (0, 7, 8, 16)]
+        [0.002, 0.002, 0.001, 0.0005]
+        """
         if self.schedule == "constant":
             return optax.constant_schedule(self.learning_rate)
         if self.schedule == "step":
@@ -89,12 +95,13 @@ class TrainState:
     Attributes:
       variables: what `model.apply` takes: "params" and, if the model has them, running statistics.
       opt_state: the optimiser's state.
-      epoch: epochs done.
+      epoch: epochs done, an int32 scalar.
     """
 
+    # Untyped, because as a tree it also holds NumPy arrays (saved) or shapes (templates).
     variables: dict[str, Any]
     opt_state: Any
-    epoch: Int[Array, ""]
+    epoch: Any
 
 
 def cross_entropy(logits_fn: LogitsFn, x: Array, y: Array, key: PRNGKeyArray) -> Float[Array, ""]:
@@ -112,16 +119,22 @@ class Trainer:
     epochs: int
     objective: Objective = cross_entropy
 
-    def init(self, x: Shaped[ArrayLike, "n ..."], key: PRNGKeyArray) -> TrainState:
+    def init(self, x: Shaped[Array | np.ndarray, "n ..."], key: PRNGKeyArray) -> TrainState:
         """The state before the first epoch."""
-        variables = self.model.init(key, jnp.asarray(x[:1]))
         optimizer = self._optimizer(len(x))
+        variables = _init(self.model, key, jnp.asarray(x[:1]))
         return TrainState(variables, optimizer.init(variables["params"]), jnp.zeros((), jnp.int32))
 
     def epoch(
         self, state: TrainState, x: Shaped[Array, "n ..."], y: Int[Array, " n"], key: PRNGKeyArray
     ) -> tuple[TrainState, float]:
         """One pass over the data in a new random order.
+
+        Args:
+          state: the state after the epoch before; its memory is reused, so it is gone afterwards.
+          x: all examples.
+          y: their labels.
+          key: the same for every epoch.
 
         Returns:
           The new state and the mean training loss of the epoch.
@@ -153,14 +166,19 @@ class Trainer:
         return self.recipe.build(self._steps(num_examples), self.epochs)
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def _init(model: nn.Module, key: PRNGKeyArray, x: Array) -> dict[str, Any]:
+    return dict(model.init(key, x))
+
+
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
 def _train_epoch(
     trainer: Trainer, state: TrainState, x: Array, y: Array, key: PRNGKeyArray
 ) -> tuple[TrainState, Float[Array, " steps"]]:
     n, size = x.shape[0], trainer.recipe.batch_size
     optimizer = trainer._optimizer(n)
-    key = jax.random.fold_in(key, state.epoch)
-    order = jax.random.permutation(key, n)[: n // size * size].reshape(-1, size)
+    order_key, steps_key = jax.random.split(jax.random.fold_in(key, state.epoch))
+    order = jax.random.permutation(order_key, n)[: n // size * size].reshape(-1, size)
 
     def loss_fn(params, statistics, x, y, key):
         def logits_fn(x, key):
@@ -180,9 +198,11 @@ def _train_epoch(
         params, statistics, opt_state = carry
         index, rows = batch
         grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
-        step_key = jax.random.fold_in(key, index)
+        step_key = jax.random.fold_in(steps_key, index)
         (loss, statistics), grads = grad_fn(params, statistics, x[rows], y[rows], step_key)
-        updates, opt_state = optimizer.update(grads, opt_state, params)
+        # optax's Adam raises a float to an integer power, which strict promotion refuses.
+        with jax.numpy_dtype_promotion("standard"):
+            updates, opt_state = optimizer.update(grads, opt_state, params)
         return (optax.apply_updates(params, updates), statistics, opt_state), loss
 
     params, statistics = state.variables["params"], _without_params(state.variables)
@@ -197,10 +217,10 @@ def _without_params(variables: dict[str, Any]) -> dict[str, Any]:
 
 
 def accuracy(
-    apply_fn: Callable[[Any, Array], Array],
+    apply_fn: Callable[[Any, Array], Any],
     variables: Any,
-    x: Shaped[ArrayLike, "n ..."],
-    y: Int[ArrayLike, " n"],
+    x: Shaped[Array | np.ndarray, "n ..."],
+    y: Int[Array | np.ndarray, " n"],
     *,
     batch_size: int = 500,
 ) -> float:
@@ -220,3 +240,49 @@ def accuracy(
 @functools.partial(jax.jit, static_argnums=0)
 def _hits(apply_fn, variables, x, y):
     return jnp.argmax(apply_fn(variables, x), axis=-1) == y
+
+
+def fit(
+    trainer: Trainer,
+    x: Shaped[Array, "n ..."],
+    y: Int[Array, " n"],
+    *,
+    key: PRNGKeyArray,
+    checkpoints: Checkpoints,
+    evaluate: Callable[[int, TrainState], None],
+    every: int,
+    on_epoch: Callable[[int, float], None] = lambda epoch, loss: None,
+) -> TrainState:
+    """Trains from the newest checkpoint (or from scratch) to the last epoch.
+
+    Args:
+      trainer: model and recipe.
+      x: training inputs, on the device.
+      y: labels.
+      key: decides initial weights, order and dropout.
+      checkpoints: where states are kept.
+      evaluate: `evaluate(epoch, state)` before the first epoch, every `every` epochs and after the
+        last. The state it sees is saved before it is called: killed during a long measurement,
+        training need not be repeated. On resume it is called again for the epoch of the checkpoint.
+      every: epochs between two evaluations.
+      on_epoch: called with (epoch, mean loss) after every epoch.
+
+    Returns:
+      The state after the last epoch.
+    """
+    init_key, train_key = jax.random.split(key)
+    state = trainer.init(x, init_key)
+    state = checkpoints.restore(like=state) or state
+    saved = time.monotonic()
+    while True:
+        epoch = int(state.epoch)
+        due = epoch % every == 0 or epoch == trainer.epochs
+        if epoch and (due or time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS):
+            checkpoints.save(epoch, state)
+            saved = time.monotonic()
+        if due:
+            evaluate(epoch, state)
+        if epoch == trainer.epochs:
+            return state
+        state, loss = trainer.epoch(state, x, y, train_key)
+        on_epoch(epoch + 1, loss)

@@ -11,7 +11,8 @@ import pytest
 import tyro
 
 from jaxsens import figures, report
-from jaxsens.results import Claim, Figure, Results, RunFolder, Table, WorkdirError
+from jaxsens.results import Claim, Figure, Results, Table
+from jaxsens.runfolder import RunFolder, WorkdirError
 
 EVIL = "<script>alert(\"1\")</script> & 'x'"
 CONFIG = {"epochs": 5, "sigma": 0.5, "model": {"depth": 2, "bias": False}, "label": EVIL}
@@ -120,12 +121,6 @@ def test_everything_is_escaped(folder):
     text = report.render(RESULTS, folder.path)
     assert "<script" not in text
     assert text.count("&lt;script&gt;") >= 12
-
-
-def test_a_given_command_is_shown_as_it_is(folder):
-    given = dataclasses.replace(RESULTS, command="jaxsens --exp fig4 --preset paper")
-    text = re.sub("</?span>", "", report.render(given, folder.path))
-    assert "<code>jaxsens --exp fig4 --preset paper</code>" in text
 
 
 @pytest.mark.parametrize(

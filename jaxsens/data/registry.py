@@ -154,30 +154,22 @@ def _read(facts: DatasetSpec, split: str, data_dir: str | os.PathLike[str] | Non
         else:
             if found is not None:
                 return found
-    raise DatasetNotFoundError(_how_to_get(facts, folders, roots, reasons))
+    raise DatasetNotFoundError(_how_to_get(facts, roots, reasons))
 
 
 def _paths(names: Iterable[str | os.PathLike[str] | None]) -> list[Path]:
     return list(dict.fromkeys(Path(name).expanduser() for name in names if name))
 
 
-def _how_to_get(
-    facts: DatasetSpec, folders: list[Path], roots: list[Path], reasons: list[str]
-) -> str:
-    return "\n".join(
-        [
-            f"{facts.title} ({facts.name!r}) is not on this machine.",
-            "Looked for its official files in:",
-            *(f"  {folder}" for folder in folders),
-            "and for a folder prepared by TensorFlow Datasets in:",
-            *(f"  {root / str(facts.tfds_name)}" for root in roots),
-            *(f"Note: {reason}." for reason in reasons),
-            "Two ways to get it:",
-            f"  1. put the official files ({facts.files}) into DIR/{facts.name} and pass "
-            f"--data-dir DIR (data_dir=DIR), or set JAXSENS_DATA=DIR;",
-            "  2. load it once on a machine with a network, or copy a folder prepared by "
-            "TensorFlow Datasets, and point the same option at it.",
-        ]
+def _how_to_get(facts: DatasetSpec, roots: list[Path], reasons: list[str]) -> str:
+    looked = ", ".join(str(root) for root in roots)
+    return (
+        f"{facts.title} ({facts.name!r}) was not found in {looked} "
+        f"(official files in {', '.join(facts.folders)} or the folder itself, or a prepared TFDS "
+        f"folder {facts.tfds_name}){''.join(f'; {reason}' for reason in reasons)}. "
+        f"Two ways to get it: put {facts.files} into DIR/{facts.name} and pass --data-dir DIR or "
+        "set JAXSENS_DATA=DIR; or load it once on a machine with a network, or copy a folder that "
+        "TensorFlow Datasets prepared, and point the same option at it"
     )
 
 

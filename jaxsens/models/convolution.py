@@ -44,16 +44,16 @@ def _backward_xla(x: Images, kernel: Kernel, grad: Maps) -> tuple[Images, Kernel
 
 
 def _backward_cpu(x: Images, kernel: Kernel, grad: Maps) -> tuple[Images, Kernel]:
-    k, l, channels, features = kernel.shape
+    rows, columns, channels, features = kernel.shape
     height, width = grad.shape[1:3]
-    border = ((0, 0), (k - 1, k - 1), (l - 1, l - 1), (0, 0))
+    border = ((0, 0), (rows - 1, rows - 1), (columns - 1, columns - 1), (0, 0))
     grad_x = _valid(jnp.pad(grad, border), kernel[::-1, ::-1].swapaxes(2, 3))
     # Channels first, so that every product has its long axis contiguous.
     by_channel, flat = x.transpose(3, 0, 1, 2), grad.reshape(-1, features)
     grad_kernel = [
         by_channel[:, :, i : i + height, j : j + width].reshape(channels, -1) @ flat
-        for i in range(k)
-        for j in range(l)
+        for i in range(rows)
+        for j in range(columns)
     ]
     return grad_x, jnp.stack(grad_kernel).reshape(kernel.shape)
 
@@ -66,7 +66,7 @@ def conv_general_dilated(
 ) -> Array:
     """Stand-in for `lax.conv_general_dilated` in `flax.linen.Conv`.
 
-    Convolutions with stride, dilation or groups keep XLA's gradient.
+    Convolutions with stride, dilation, groups or an explicit precision keep XLA's gradient.
     """
     plain = (
         lhs.ndim == 4
@@ -74,6 +74,7 @@ def conv_general_dilated(
         and tuple(options.get("lhs_dilation") or (1, 1)) == (1, 1)
         and tuple(options.get("rhs_dilation") or (1, 1)) == (1, 1)
         and options.get("feature_group_count", 1) == 1
+        and options.get("precision") is None
     )
     if not plain:
         return lax.conv_general_dilated(lhs, rhs, window_strides, padding, **options)

@@ -21,7 +21,7 @@ def layer_norm(name: str | None = None) -> nn.LayerNorm:
     return nn.LayerNorm(epsilon=LAYER_NORM_EPSILON, name=name)
 
 
-def shifted(x: Float[Array, "n H W C"]) -> Float[Array, "n H W 5C"]:
+def shifted(x: Float[Array, "n H W C"]) -> Float[Array, "n H W 5*C"]:
     """The image and its shifts by one pixel right, left, down and up, filled with zeros."""
     height, width = x.shape[1:3]
     padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))

@@ -1,0 +1,194 @@
+"""One cell of a benchmark (one model, one method) in a process of its own.
+
+A process of its own gives a clean peak of memory, a cold start for the compile time, and an
+accelerator that no other cell holds. The same number of threads is given to every cell in every way
+that a library may look for it: by the cores the process may run on and by environment variables.
+
+    python -m benchmarks.cell JOB.json        (started by `launch`, never by hand)
+"""
+
+import importlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.workload import Method, Workload, load_arrays, save_arrays
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a cell measured.
+
+    Attributes:
+      device: what it ran on.
+      seconds: of each timed run over all examples.
+      compile_seconds: by which the first measurement of one example was slower than the second.
+      peak_mb: the most memory the process held, imports included; of the device on an accelerator.
+      idle_mb: what of it was held before the method was made; 0 on an accelerator.
+      logits: (n, C) of the clean inputs.
+      flips: (n, T) summed over the timed runs.
+    """
+
+    device: str
+    seconds: list[float]
+    compile_seconds: float
+    peak_mb: float
+    idle_mb: float
+    logits: np.ndarray
+    flips: np.ndarray
+
+
+class CellError(RuntimeError):
+    """A cell that ended without an outcome."""
+
+
+def measure(
+    factory: Callable[[Workload, int], Method],
+    workload: Workload,
+    *,
+    num_threads: int,
+    repeats: int,
+    seed: int,
+) -> Outcome:
+    """Runs one method: cold, warm, then timed; run r draws from `seed` + r."""
+    idle = peak_rss_mb()
+    method = factory(workload, num_threads)
+    one = workload.x[:1]
+    cold, _ = _timed(method, one, seed)
+    warm, _ = _timed(method, one, seed)
+    # The batch's own shape is warmed up too: libraries choose their kernels at first sight of one.
+    logits = method.logits(workload.x)
+    runs = [_timed(method, workload.x, seed + r) for r in range(repeats)]
+    on_device = method.peak_device_bytes()
+    return Outcome(
+        device=method.device,
+        seconds=[seconds for seconds, _ in runs],
+        compile_seconds=max(0.0, cold - warm),
+        peak_mb=peak_rss_mb() if on_device is None else on_device / 1e6,
+        idle_mb=idle if on_device is None else 0.0,
+        logits=logits,
+        flips=np.sum([flips for _, flips in runs], axis=0),
+    )
+
+
+def launch(
+    factory: str,
+    workload_path: Path,
+    spec: dict[str, Any],
+    *,
+    num_threads: int,
+    repeats: int,
+    seed: int,
+) -> Outcome:
+    """`measure` in a new process; `factory` is "module:function".
+
+    Raises:
+      CellError: if the process ends without an outcome, with the end of what it said.
+    """
+    folder = workload_path.parent
+    job, numbers, arrays = (folder / name for name in ("job.json", "cell.json", "cell.npz"))
+    for stale in (numbers, arrays):
+        stale.unlink(missing_ok=True)
+    settings = {
+        "factory": factory,
+        "workload": str(workload_path),
+        "spec": spec,
+        "num_threads": num_threads,
+        "repeats": repeats,
+        "seed": seed,
+    }
+    job.write_text(json.dumps(settings))
+    run_module("benchmarks.cell", str(job), environment=thread_environment(num_threads))
+    record: dict[str, Any] = json.loads(numbers.read_text()) | load_arrays(arrays)
+    return Outcome(**record)
+
+
+def run_module(module: str, *arguments: str, environment: dict[str, str]) -> None:
+    """`python -m module` with these variables added to the environment.
+
+    Raises:
+      CellError: if it fails, with the end of what it said.
+    """
+    # The command line may have been started from any folder.
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode < 0:
+        raise CellError(f"killed by signal {-done.returncode}; 9 often means out of memory")
+    if done.returncode > 0:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        raise CellError(f"exit status {done.returncode}: {said[-1] if said else 'no message'}")
+
+
+def thread_environment(num_threads: int) -> dict[str, str]:
+    """Environment of a cell: equal threads for all, and a cold start."""
+    pools = ("NPROC", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return dict.fromkeys(pools, str(num_threads)) | {
+        # A program from an earlier run's cache would hide the compile time.
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+        # The peak of a pool that is filled beforehand would say nothing.
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    }
+
+
+def peak_rss_mb() -> float:
+    """The most memory that this process held so far.
+
+    Linux's own high-water mark where there is one: getrusage starts from the parent's.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024 / 1e6
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def _timed(method: Method, x: np.ndarray, seed: int) -> tuple[float, np.ndarray]:
+    started = time.perf_counter()
+    flips = method.flips(x, seed)
+    return time.perf_counter() - started, flips
+
+
+def _pin(num_threads: int) -> None:
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:num_threads])
+
+
+def main(path: str) -> None:
+    """Runs the job in the file `path` and writes its outcome beside it."""
+    job = json.loads(Path(path).read_text())
+    _pin(job["num_threads"])
+    module, function = job["factory"].split(":")
+    outcome = measure(
+        getattr(importlib.import_module(module), function),
+        Workload.load(Path(job["workload"]), job["spec"]),
+        num_threads=job["num_threads"],
+        repeats=job["repeats"],
+        seed=job["seed"],
+    )
+    record = dict(vars(outcome))
+    folder = Path(path).parent
+    save_arrays(folder / "cell.npz", {name: record.pop(name) for name in ("logits", "flips")})
+    (folder / "cell.json").write_text(json.dumps(record))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,193 @@
+"""What all suites share: the command line's options, the table, the machine.
+
+A suite is a function `run(options) -> Result`. Its rows are plain dictionaries, ready for JSON; its
+columns say how a row is printed. A new column is a new `Column`, a new suite a new module and its
+name in `benchmarks.run.SUITES`.
+
+This module and the suites import neither JAX nor PyTorch: each cell does so in its own process.
+"""
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Row = dict[str, Any]
+
+#: Packages whose versions decide a measurement.
+PACKAGES = ("jaxsens", "jax", "jaxlib", "flax", "numpy", "torch")
+
+
+class UsageError(ValueError):
+    """Options that a suite does not know."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Speed of jaxsens against PyTorch on the same weights and inputs, side by side in one run."""
+
+    suite: Literal["sensitivity"] = "sensitivity"
+    """What to measure."""
+    models: tuple[str, ...] = ("mlp", "cnn", "vit")
+    """Models of the suite."""
+    methods: tuple[str, ...] = ()
+    """Methods of the suite to compare; default its own choice."""
+    num_images: int = 100
+    """Images that one timed run measures."""
+    batch: int = 100
+    """Images that the PyTorch loop puts through the model together: the paper's batch."""
+    num_samples: int = 5
+    """S, draws for each position."""
+    repeats: int = 3
+    """Timed runs of a cell; the best counts."""
+    threads: int | None = None
+    """CPU threads of every cell; default all cores that this process may use."""
+    seed: int = 0
+    """Of the weights, the images and the noise."""
+    json: Path | None = None
+    """Also write everything to this file."""
+
+    def __post_init__(self):
+        for name in ("num_images", "batch", "num_samples", "repeats"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        if self.threads is not None and not 1 <= self.threads <= available_cores():
+            raise ValueError(
+                f"threads must be from 1 to {available_cores()}, the cores that this process may "
+                f"use; got {self.threads}"
+            )
+
+    @property
+    def num_threads(self) -> int:
+        """Threads of every cell."""
+        return self.threads or available_cores()
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the printed table.
+
+    Attributes:
+      title: its head, with the unit.
+      key: the row's entry.
+      form: how the entry is printed; a missing entry, None or nan is printed as a dash.
+    """
+
+    title: str
+    key: str
+    form: Callable[[Any], str] = str
+
+    def text(self, row: Row) -> str:
+        """The printed entry."""
+        value = row.get(self.key)
+        return "–" if value is None or value != value else self.form(value)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a suite found.
+
+    Attributes:
+      rows: one for each cell.
+      columns: how to print them.
+      notes: what the reader must know besides.
+      agree: whether all cells ran and measured the same thing.
+    """
+
+    rows: list[Row]
+    columns: tuple[Column, ...]
+    notes: list[str] = field(default_factory=list)
+    agree: bool = True
+
+
+def markdown_table(columns: Sequence[Column], rows: Sequence[Row]) -> str:
+    """The rows as a Markdown table whose source is aligned too.
+
+    >>> print(markdown_table([Column("model", "m"), Column("ms", "t", "{:.1f}".format)], [
+    ...     {"m": "mlp", "t": 3.14}, {"m": "cnn"}]))
+    | model |  ms |
+    | ----- | --: |
+    | mlp   | 3.1 |
+    | cnn   |   – |
+    """
+    texts = [[column.title for column in columns]]
+    texts += [[column.text(row) for column in columns] for row in rows]
+    widths = [max(3, *map(len, entries)) for entries in zip(*texts, strict=True)]
+    words = [column.form is str for column in columns]
+    rule = [
+        "-" * width if word else "-" * (width - 1) + ":"
+        for width, word in zip(widths, words, strict=True)
+    ]
+    aligned = [
+        [
+            entry.ljust(width) if word else entry.rjust(width)
+            for entry, width, word in zip(line, widths, words, strict=True)
+        ]
+        for line in texts
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [aligned[0], rule, *aligned[1:]])
+
+
+def machine() -> dict[str, Any]:
+    """Where the numbers come from: processor, cores, memory, load and versions."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": available_cores(),
+        "memory_gb": _memory_gb(),
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "system": platform.platform(),
+        "versions": {"python": platform.python_version()}
+        | {name: _version(name) for name in PACKAGES},
+    }
+
+
+def describe(machine: dict[str, Any], threads: int) -> str:
+    """The machine in a few lines, with a warning if others were using it."""
+    versions = ", ".join(
+        f"{name} {version or 'missing'}" for name, version in machine["versions"].items()
+    )
+    memory = "" if machine["memory_gb"] is None else f", {machine['memory_gb']:.1f} GB"
+    lines = [
+        f"machine: {machine['cpu']}, {machine['cores']} cores{memory}, {threads} threads a cell",
+        f"versions: {versions} ({machine['system']})",
+    ]
+    load = machine["load"]
+    if load is not None and load > 0.5:
+        lines.append(
+            f"warning: the load was {load:.1f} before the start; timings are distorted, by orders "
+            "of magnitude where a library's threads wait for each other"
+        )
+    return "\n".join(lines)
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cpu_model() -> str:
+    path = Path("/proc/cpuinfo")
+    if path.exists():
+        for line in path.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _memory_gb() -> float | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,43 @@
+"""Checkpoints with orbax: written atomically, the newest one restored.
+
+A checkpoint is written to a temporary folder and renamed when complete, so that a process killed
+while saving leaves the one before.
+
+Assumption: the tree to restore has the structure, shapes and dtypes of the one saved; the run
+folder guarantees it by refusing another config.
+"""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import orbax.checkpoint as ocp
+
+Tree = TypeVar("Tree")
+
+
+class Checkpoints:
+    """The checkpoints of one training run, numbered by epoch; the last two are kept."""
+
+    def __init__(self, folder: Path | str) -> None:
+        options = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=False)
+        self._manager = ocp.CheckpointManager(Path(folder).resolve(), options=options)
+
+    def save(self, epoch: int, tree: Any) -> None:
+        """Writes a checkpoint; on return it is complete."""
+        if epoch in self._manager.all_steps():
+            return
+        self._manager.save(epoch, args=ocp.args.StandardSave(tree))
+        self._manager.wait_until_finished()
+
+    def restore(self, like: Tree) -> Tree | None:
+        """The newest checkpoint in the form of `like`, or None if there is none."""
+        newest = self._manager.latest_step()
+        if newest is None:
+            return None
+        template = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+        return self._manager.restore(newest, args=ocp.args.StandardRestore(template))
+
+    def close(self) -> None:
+        """Frees orbax's threads."""
+        self._manager.close()

@@ -1,0 +1,239 @@
+"""The benchmarks measure what they say: no timing is asserted anywhere."""
+
+import functools
+import importlib
+import json
+import math
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+
+from benchmarks import cell, frame, jaxsens_methods, run, sensitivity
+from benchmarks.workload import Setting, Workload
+from jaxsens.chunking import Plan, make_plan, rows_within
+
+# Sides of different lengths and two channels: no layout can be mistaken for another.
+SHAPE, WINDOW = (8, 12, 2), (4, 4, 2)
+TINY = {
+    "mlp": Setting("MLP", {"num_classes": 3, "widths": (9, 5)}, SHAPE, WINDOW),
+    "cnn": Setting("CNN", {"num_classes": 3, "features": 4, "hidden": 5}, SHAPE, WINDOW),
+    "vit": Setting(
+        "ViTSmall",
+        {"num_classes": 3, "patch": 4, "depth": 2, "heads": 2, "hidden": 12},
+        SHAPE,
+        WINDOW,
+    ),
+}
+
+
+@functools.cache
+def workload(name: str) -> Workload:
+    """Normal weights without biases to speak of: the model changes its mind easily."""
+    setting = TINY[name]
+    model = jaxsens_methods.make_model(setting)
+    tree = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, *SHAPE)))
+    rng = np.random.default_rng(1)
+    weights = {}
+    for path, leaf in flatten_dict(tree, sep="/").items():
+        spread = math.sqrt(1 / math.prod(leaf.shape[:-1])) if path.endswith("kernel") else 0.05
+        centre = 1 if path.endswith("scale") else 0
+        weights[path] = rng.normal(centre, spread, leaf.shape).astype(np.float32)
+    options = frame.Options(num_images=6, num_samples=20, batch=4)
+    return sensitivity.make_workload(setting, weights, options)
+
+
+def weights_in_this_process(run_module):
+    def run_module_or_call(module, *arguments, **options):
+        if module == "benchmarks.jaxsens_methods":
+            jaxsens_methods.main(*arguments)
+        else:
+            run_module(module, *arguments, **options)
+
+    return run_module_or_call
+
+
+# --- The suite ------------------------------------------------------------------------------------
+
+
+def test_suite_without_torch_prints_the_jaxsens_rows(monkeypatch, tmp_path, capsys):
+    # One device, and no time spent on optimising programs that run for a moment.
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    monkeypatch.setattr(sensitivity, "SETTINGS", TINY)
+    monkeypatch.setattr(sensitivity, "installed", lambda package: package != "torch")
+    monkeypatch.setattr(cell, "run_module", weights_in_this_process(cell.run_module))
+    out = tmp_path / "new" / "bench.json"
+    arguments = "--models mlp --num-images 3 --num-samples 2 --repeats 2 --threads 1 --json"
+    assert run.main([*arguments.split(), str(out)]) == 0
+
+    record = json.loads(out.read_text(), parse_constant=pytest.fail)
+    assert [row["method"] for row in record["rows"]] == ["jaxsens-all-at-once", "jaxsens"]
+    for row in record["rows"]:
+        assert len(row["seconds"]) == 2
+        assert row["num_positions"] == 6
+        assert row["peak_mb"] > row["work_mb"] > 0
+        assert row["draws_per_second"] * min(row["seconds"]) == pytest.approx(3 * 6 * 2)
+    first, second = record["rows"]
+    assert second["same"] == "yes"
+    assert second["sensitivity"] == first["sensitivity"]  # the same draws, cut differently
+    printed = capsys.readouterr().out
+    assert "torch is missing" in printed
+    assert "machine: " in printed
+    assert "| mlp   | jaxsens-all-at-once |" in printed
+
+
+def test_cells_that_fail_or_differ_are_reported(monkeypatch, capsys):
+    def outcome(logit, flips):
+        return cell.Outcome(
+            "cpu", [2.0, 1.0], 0.1, 20.0, 5.0, np.full((4, 3), logit), np.full((4, 6), flips)
+        )
+
+    outcomes = {"loop": outcome(0.5, 5), "batched": outcome(0.6, 5), "blocks": outcome(0.5, 9)}
+
+    def launch(factory, *_args, **_kwargs):
+        name = factory.partition(":")[2]
+        if name not in outcomes:
+            raise cell.CellError("killed by signal 9; 9 often means out of memory")
+        return outcomes[name]
+
+    monkeypatch.setattr(sensitivity, "SETTINGS", TINY)
+    monkeypatch.setattr(sensitivity, "installed", lambda package: True)
+    monkeypatch.setattr(sensitivity, "_weights", lambda *_: {})
+    monkeypatch.setattr(cell, "launch", launch)
+    assert run.main(["--models", "mlp", "--repeats", "2"]) == 1
+    printed = capsys.readouterr().out
+    assert "mlp torch-batched does not measure what torch-loop measures" in printed
+    assert "mlp jaxsens does not measure what torch-loop measures" in printed
+    assert "mlp jaxsens-all-at-once failed: killed by signal 9" in printed
+
+
+def test_unknown_names_are_refused(capsys):
+    assert run.main(["--models", "mpl"]) == 2
+    assert "unknown model 'mpl'; choose from mlp, cnn, vit" in capsys.readouterr().err
+    assert run.main(["--methods", "tf"]) == 2
+    assert "unknown method 'tf'" in capsys.readouterr().err
+
+
+def test_a_cell_says_why_it_failed(tmp_path):
+    work = workload("mlp")
+    work.save(tmp_path / "workload.npz")
+    with pytest.raises(cell.CellError, match=r"exit status 1: AttributeError.*nothing"):
+        cell.launch(
+            "benchmarks.cell:nothing",
+            tmp_path / "workload.npz",
+            work.spec(),
+            num_threads=1,
+            repeats=1,
+            seed=0,
+        )
+
+
+def test_frame_imports_neither_side():
+    # What the parent process imports, PyTorch's cells import too: their memory must be their own.
+    code = "import sys, benchmarks.run, benchmarks.cell; print({'jax', 'torch'} & {*sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=cell.ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "set()"
+
+
+def test_workload_survives_the_way_to_the_cell(tmp_path):
+    work = workload("mlp")
+    work.save(tmp_path / "w.npz")
+    again = Workload.load(tmp_path / "w.npz", json.loads(json.dumps(work.spec())))
+    assert again.setting == work.setting
+    np.testing.assert_array_equal(again.x, work.x)
+    assert again.weights.keys() == work.weights.keys()
+
+
+def test_all_at_once_is_one_pass_per_image():
+    work = workload("cnn")
+    example = jax.ShapeDtypeStruct(SHAPE, work.x.dtype)
+    apply = jaxsens_methods.apply_function(work.setting)
+    budget = jaxsens_methods._one_image_bytes(work)
+    rows = rows_within(budget, apply, jaxsens_methods.variables(work.weights), example)
+    assert make_plan(rows, num_pairs=6 * 20) == Plan(chunk=256, group=1, block=120)
+
+
+# --- Its statistics and its table -----------------------------------------------------------------
+
+
+def test_noise_variance_is_that_of_repeated_measurements():
+    rng = np.random.default_rng(0)
+    p = rng.uniform(size=(7, 5))
+    draws = rng.binomial(10, p, size=(4000, 7, 5))
+    expected = (p * (1 - p)).sum() / 10 / 35**2
+    estimates = [sensitivity.noise_variance(flips, 10) for flips in draws]
+    assert np.mean(estimates) == pytest.approx(expected, rel=0.01)
+    assert np.var(draws.mean(axis=(1, 2)) / 10) == pytest.approx(expected, rel=0.1)
+
+
+def test_z_score_at_its_limits():
+    some, none, every = np.array([[2, 3]]), np.zeros((1, 2)), np.full((1, 2), 5)
+    assert sensitivity.z_score(some, some, 5) == 0
+    assert sensitivity.z_score(none, none, 5) == 0
+    assert sensitivity.z_score(every, none, 5) == np.inf
+    assert np.isnan(sensitivity.z_score(some, some, 1))
+
+
+def test_table_is_aligned_and_dashes_what_is_missing():
+    columns = (frame.Column("model", "m"), frame.Column("ms", "t", "{:.1f}".format))
+    rows = [{"m": "mlp", "t": 3.14}, {"m": "cnn"}, {"m": "vit", "t": float("nan")}]
+    assert frame.markdown_table(columns, rows).splitlines() == [
+        "| model |  ms |",
+        "| ----- | --: |",
+        "| mlp   | 3.1 |",
+        "| cnn   |   – |",
+        "| vit   |   – |",
+    ]
+
+
+# --- Parity with PyTorch --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def torch_reference():
+    pytest.importorskip("torch")
+    return importlib.import_module("benchmarks.torch_reference")
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_torch_has_the_same_logits(torch_reference, name):
+    work = workload(name)
+    ours, theirs = jaxsens_methods.blocks(work, 1), torch_reference.loop(work, 1)
+    np.testing.assert_allclose(theirs.logits(work.x), ours.logits(work.x), atol=1e-5, rtol=1e-5)
+
+
+def test_torch_finds_the_same_sensitivity(torch_reference):
+    work = workload("mlp")
+    ours = jaxsens_methods.blocks(work, 1).flips(work.x, seed=0)
+    assert 0 < ours.sum() < ours.size * work.num_samples
+    for factory in (torch_reference.loop, torch_reference.batched):
+        theirs = factory(work, 1).flips(work.x, seed=0)
+        assert abs(sensitivity.z_score(theirs, ours, work.num_samples)) < 4
+
+
+def test_torch_vit_with_all_tokens_has_the_same_logits(torch_reference):
+    work = workload("vit")
+    few = torch_reference.loop(work, 1).logits(work.x)
+    every = torch_reference.loop_all_tokens(work, 1).logits(work.x)
+    np.testing.assert_allclose(every, few, atol=1e-5)
+
+
+@pytest.mark.parametrize("position", range(6))
+def test_position_means_the_same_window_in_torch(torch_reference, position):
+    """A model that sees one window alone is sensitive there and nowhere else."""
+    work = workload("mlp")
+    row, column, _ = jaxsens_methods.perturbation(work.setting).grid.start(position, SHAPE)
+    seen = np.zeros(SHAPE, np.float32)
+    seen[row : row + 4, column : column + 4] = 1
+    name = "params/Dense_0/kernel"
+    weights = {**work.weights, name: work.weights[name] * seen.reshape(-1, 1)}
+    work = Workload(work.setting, work.x, weights, work.num_samples, work.batch)
+    for factory in (torch_reference.loop, torch_reference.batched):
+        flips = factory(work, 1).flips(work.x, 0)
+        assert np.flatnonzero(flips.sum(axis=0)).tolist() == [position]
