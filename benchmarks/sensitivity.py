@@ -26,9 +26,7 @@ SETTINGS = {
     "mlp": Setting("MLP", {"num_classes": 10}),
     "cnn": Setting("CNN", {"num_classes": 10}),
     "vit": Setting(
-        "ViTSmall",
-        {"num_classes": 10, "patch": 4, "depth": 2, "heads": 8, "hidden": 256},
-        gain=3.0,
+        "ViTSmall", {"num_classes": 10, "patch": 4, "depth": 2, "heads": 8, "hidden": 256}
     ),
 }
 

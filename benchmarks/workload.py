@@ -34,7 +34,7 @@ class Setting:
     shape: tuple[int, ...] = (28, 28, 1)
     window: tuple[int, ...] = (4, 4, 1)
     variance: float = 5.0
-    gain: float = 1.0
+    gain: float = 3.0
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "Setting":

@@ -298,7 +298,7 @@ def _train(config: Config, images: Images, name: ModelName, folder: RunFolder) -
             "train_accuracy": (images.x[few], images.y[few]),
             "test_accuracy": (images.x_test[few], images.y_test[few]),
         }
-        record = {"model": name, "epoch": epoch}
+        record: dict[str, Any] = {"model": name, "epoch": epoch}
         record |= {k: accuracy(model.apply, state.variables, *xy) for k, xy in scores.items()}
         now = time.monotonic()
         folder.append(record | {"sensitivity": estimate.summary(), "seconds": now - clock})

@@ -175,12 +175,12 @@ def measure_within(work: Work, tolerance: float) -> Measurement:
     pilot = _Sample(work)
     pilot.extend(PILOT_DRAWS)
     sample = _Sample(work, first_round=pilot.num_rounds)
-    target = max(PILOT_DRAWS, pilot.enough(tolerance))
+    target = max(pilot.enough(tolerance), PILOT_DRAWS)
     while target <= affordable:
-        sample.extend(target)
+        sample.extend(math.ceil(target))
         if sample.half_width <= tolerance:
             return sample.measurement(spent=pilot.num_draws)
-        target = max(sample.enough(tolerance), math.ceil(1.1 * sample.num_draws))
+        target = max(sample.enough(tolerance), 1.1 * sample.num_draws)
     whole = measure_all(work)
     wasted = 2 * (pilot.num_draws + sample.num_draws)
     return replace(whole, num_passes=whole.num_passes + wasted)
@@ -199,7 +199,7 @@ class _Sample:
         self.totals = np.zeros(work.mask.shape)
         self.counts = np.zeros(work.mask.shape, np.int64)
         self.squares = np.zeros(len(work.x))
-        self.num_draws = 0
+        self.num_draws, self.sum = 0, 0.0
         self.num_rounds = first_round
         self._queue = np.zeros((0, 3), np.int64)
 
@@ -210,12 +210,13 @@ class _Sample:
         batch = rows * self.work.mesh.size * jax.process_count()
         while self.num_draws < target:
             draws = self._next(min(batch, target - self.num_draws))
-            changes = _changes_of(self.work, draws, batch)
+            changes = _changes_of(self.work, draws, batch).astype(np.float64)
             np.add.at(self.totals, (draws[:, 0], draws[:, 1]), changes)
             np.add.at(self.counts, (draws[:, 0], draws[:, 1]), 1)
             np.add.at(self.squares, draws[:, 0], changes**2)
             self.num_draws += len(draws)
-            self.work.report(self.num_draws, target, float(self.totals.sum()) / self.num_draws)
+            self.sum += float(changes.sum())
+            self.work.report(self.num_draws, target, self.sum / self.num_draws)
 
     def _next(self, num: int) -> Int[np.ndarray, "num 3"]:
         while len(self._queue) < num:
@@ -251,8 +252,8 @@ class _Sample:
         low, high = confidence_interval(self.per_example, (metric.lower, metric.upper), 0.95)
         return (high - low) / 2
 
-    def enough(self, tolerance: float) -> int:
-        """Draws that should make the half-width `tolerance`.
+    def enough(self, tolerance: float) -> float:
+        """Draws that should make the half-width `tolerance`; inf where no number of draws would.
 
         The variance of the per-example means is noise, which shrinks as draws are added, plus the
         difference between examples, which does not. It is itself an estimate, with relative error
@@ -260,19 +261,23 @@ class _Sample:
         """
         v, counts = self.per_example, self.counts.sum(axis=1)
         counts, squares = counts[counts > 0], self.squares[counts > 0]
-        deviations = np.square(v - v.mean())
-        variance, fixed, error, most = float(deviations.mean()), 0.0, 1.0, 100.0
-        if variance > 0:
-            error = float(deviations.std()) / variance / math.sqrt(len(v))
-        again = counts > 1
-        if again.any():
-            noise = (squares - counts * v**2)[again] / (counts[again] - 1)
-            fixed = max(variance - float(noise.mean() * (1 / counts).mean()), 0.0)
-            # Two draws an example tell little about the noise: look again before they are many.
-            most = 4.0
-        goal = variance * (tolerance / max(self.half_width, tolerance)) ** 2
-        growth = min((variance - fixed) / (goal - fixed), most) if goal > fixed else most
-        return math.ceil(self.num_draws * growth * (1 + 1.5 * error))
+        ratio, deviations = (self.half_width / tolerance) ** 2, np.square(v - v.mean())
+        if not deviations.any():
+            # No flip yet: there is no variance to go by, and no reason to expect much.
+            return 2.5 * self.num_draws * min(ratio, 100.0)
+        variance = float(deviations.mean())
+        error = float(deviations.std()) / variance / math.sqrt(len(v))
+        noise, again = variance, counts > 1
+        if again.mean() > 0.5:
+            per_draw = (squares - counts * v**2)[again] / (counts[again] - 1)
+            noise = min(max(float(per_draw.mean() * (1 / counts).mean()), 0.0), variance)
+        needed = noise - variance * (1 - 1 / ratio)
+        if needed + 2 * error * math.sqrt(noise * variance) <= 0:
+            return math.inf
+        # Fourfold at a time where it is unclear how much of the variance is noise.
+        most = 4.0 if again.any() else 100.0
+        growth = min(noise / needed, most) if needed > 0 else most
+        return self.num_draws * growth * (1 + 1.5 * error)
 
     def measurement(self, spent: int = 0) -> Measurement:
         """The result; `spent` draws before it count as cost."""

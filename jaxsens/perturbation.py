@@ -320,7 +320,7 @@ class Perturbation:
         if pool is None or example is None:
             raise ValueError(f"{self.edit!r} needs pool= (all examples) and example= (x's index)")
         other = jax.random.randint(key, (), 0, pool.shape[0] - 1)
-        other = other + (other >= example)
+        other = jnp.where(other >= example, other + 1, other)
         donor, _ = self._window(jax.lax.dynamic_index_in_dim(pool, other, keepdims=False), position)
         return self._put(x, self.edit(key, window, donor), start)
 
