@@ -229,14 +229,11 @@ def confidence_interval(
         return max(lower, mean - t * stderr), min(upper, mean + t * stderr)
     p = min(max((mean - lower) / (upper - lower), 0.0), 1.0)
     error = stderr / (upper - lower)
-    if n == 1 or p in (0.0, 1.0):
-        draws = float(n)
-    elif error == 0:
-        return mean, mean
-    else:
-        draws = p * (1 - p) / error**2
-    centre = (p + t**2 / (2 * draws)) / (1 + t**2 / draws)
-    half = t / (1 + t**2 / draws) * math.sqrt(p * (1 - p) / draws + (t / (2 * draws)) ** 2)
+    spread = p * (1 - p)
+    # k = t²/draws, with spread/stderr² draws, or one for each example.
+    k = t**2 / n if n == 1 or spread == 0 else (t * error) ** 2 / spread
+    centre = (p + k / 2) / (1 + k)
+    half = math.sqrt(k * spread + k**2 / 4) / (1 + k)
     # Rounding may put the ends a hair beyond the mean or the bounds.
     low, high = min(max(centre - half, 0.0), p), max(min(centre + half, 1.0), p)
     return lower + low * (upper - lower), lower + high * (upper - lower)

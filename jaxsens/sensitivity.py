@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, PRNGKeyArray, Shaped
 
-from jaxsens import engine, metrics, runtime
+from jaxsens import engine, metrics, runtime, sampling
 from jaxsens.chunking import rows_within
 from jaxsens.estimate import Provenance, SensitivityEstimate
 from jaxsens.perturbation import Perturbation
@@ -93,6 +93,7 @@ def sensitivity(
     exact = num_samples == "all"
     samples = _checked_samples(num_samples, perturbation, example.shape)
     positions = _checked_positions(positions, tolerance)
+    _check_edit(perturbation, x, key)
     _check_outputs(apply_fn, params, x, metric)
 
     mesh = runtime.local_mesh(devices)
@@ -108,9 +109,9 @@ def sensitivity(
             progress=progress,
         )
         if tolerance is not None:
-            measured = engine.measure_within(work, tolerance)
+            measured = sampling.measure_within(work, tolerance)
         elif positions == "random":
-            measured = engine.measure_random(work)
+            measured = sampling.measure_random(work)
         else:
             measured = engine.measure_all(work)
     return SensitivityEstimate(
@@ -197,6 +198,13 @@ def _checked_positions(positions: str | None, tolerance: float | None) -> Litera
             "tolerance draws positions at random: use positions='random' or leave it out"
         )
     return "random"
+
+
+def _check_edit(perturbation: Perturbation, x: np.ndarray, key: PRNGKeyArray) -> None:
+    """Lets the edit refuse these windows before the model is looked at."""
+    pool = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    first = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+    jax.eval_shape(perturbation, key, first, 0, pool=pool, example=0)
 
 
 def _check_outputs(apply_fn: engine.ApplyFn, params: Any, x: np.ndarray, metric: Any) -> None:

@@ -33,7 +33,8 @@ def provenance(**changes):
 def estimate(totals, counts, bounds=(0.0, 1.0), **changes):
     totals = np.asarray(totals, float)
     counts = np.broadcast_to(counts, totals.shape).copy()
-    return SensitivityEstimate(totals, counts, bounds, provenance(**changes))
+    made = provenance(**({"num_samples": int(counts.max())} | changes))
+    return SensitivityEstimate(totals, counts, bounds, made)
 
 
 def drawn(n, num_positions, p, num_samples=5, seed=0, **changes):
@@ -41,15 +42,17 @@ def drawn(n, num_positions, p, num_samples=5, seed=0, **changes):
     return estimate(totals, num_samples, **changes)
 
 
-@st.composite
-def flips(draw):
-    """Any counts of flips, with positions and examples left out here and there."""
-    shape = draw(st.integers(1, 6)), draw(st.integers(1, 4))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    counts = rng.integers(0, draw(st.sampled_from([2, 6, 300])), shape)
+#: (draws, share of flips) at each position of each example; here and there without draws.
+CELLS = st.tuples(st.sampled_from([0, 1, 2, 5, 300]), st.sampled_from([0.0, 0.01, 0.5, 1.0]))
+TABLES = st.integers(1, 4).flatmap(
+    lambda T: st.lists(st.lists(CELLS, min_size=T, max_size=T), min_size=1, max_size=6)
+)
+
+
+def tabled(table):
+    counts, shares = np.moveaxis(np.array(table), -1, 0)
     counts[0, 0] += 1
-    p = draw(st.sampled_from([0.0, 1e-3, 0.5, 1.0]))
-    return estimate(rng.binomial(counts, p), counts)
+    return estimate(np.round(counts * shares), counts.astype(int))
 
 
 # Exact values.
@@ -67,10 +70,9 @@ def test_mean_error_and_profiles_by_hand():
 
 
 def test_an_example_counts_once_however_many_positions_it_has():
-    est = estimate([[5, 5, 5, 5], [0, 9, 9, 9]], [[5, 5, 5, 5], [5, 0, 0, 0]])
+    est = estimate([[5, 5, 5, 5], [0, 0, 0, 0]], [[5, 5, 5, 5], [5, 0, 0, 0]])
     assert est.mean == 0.5
-    assert est.per_position[0] == 0.5
-    assert est.per_position[1] == (5 + 9) / 5
+    assert est.per_position.tolist() == [0.5, 1, 1, 1]
 
 
 def test_what_was_not_measured_is_nan_and_left_out():
@@ -125,8 +127,8 @@ def test_equal_examples_have_no_error():
 def test_a_large_sample_has_the_normal_interval():
     est = drawn(20_000, 4, 0.3)
     low, high = est.ci()
-    assert high - est.mean == pytest.approx(1.96 * est.stderr, rel=1e-3)
-    assert est.mean - low == pytest.approx(1.96 * est.stderr, rel=1e-3)
+    assert high - est.mean == pytest.approx(1.96 * est.stderr, rel=5e-3)
+    assert est.mean - low == pytest.approx(1.96 * est.stderr, rel=5e-3)
     assert est.half_width() == pytest.approx((high - low) / 2)
 
 
@@ -149,16 +151,18 @@ def test_draws_of_one_example_are_not_taken_for_independent():
 
 
 @settings(max_examples=200, deadline=None)
-@given(flips(), st.floats(1e-6, 1 - 1e-6))
-def test_an_interval_lies_inside_the_bounds_and_around_the_mean(est, level):
+@given(TABLES, st.floats(1e-6, 1 - 1e-6))
+def test_an_interval_lies_inside_the_bounds_and_around_the_mean(table, level):
+    est = tabled(table)
     low, high = est.ci(level)
     assert 0 <= low <= est.mean + 1e-12
     assert est.mean - 1e-12 <= high <= 1
 
 
 @settings(max_examples=100, deadline=None)
-@given(flips())
-def test_a_higher_level_is_a_wider_interval(est):
+@given(TABLES)
+def test_a_higher_level_is_a_wider_interval(table):
+    est = tabled(table)
     widths = [est.half_width(level) for level in (0.5, 0.9, 0.99)]
     assert widths == sorted(widths)
 
@@ -222,7 +226,7 @@ def test_other_ways_of_measuring_print_what_they_are():
     sampled = drawn(9, 2, 0.5, positions="random", num_passes=100, exhaustive_passes=1230)
     assert "T=2, 90 random draws, 12.3× fewer passes than exhaustive)" in str(sampled)
     alone = estimate([[2.0]], 1, bounds=(0.0, math.inf), metric="squared_change")
-    assert str(alone) == "squared_change 2.0000 ± inf (95 % CI, n=1, T=1, S=5)"
+    assert str(alone) == "squared_change 2.0000 ± inf (95 % CI, n=1, T=1, S=1)"
 
 
 # JSON.
