@@ -131,7 +131,7 @@ class _Sample:
 
         The variance of the per-example means is noise, which shrinks as draws are added, plus the
         difference between examples, which does not. It is itself an estimate, with relative error
-        √((kurtosis - 1)/n), large for rare flips; the margin is 1.5 of that error.
+        √((kurtosis - 1)/n), large for rare flips; the margin is twice that error.
         """
         v, counts = self.per_example, self.counts.sum(axis=1)
         counts, squares = counts[counts > 0], self.squares[counts > 0]
@@ -151,7 +151,7 @@ class _Sample:
         # Fourfold at a time where it is unclear how much of the variance is noise.
         most = 4.0 if again.any() else 100.0
         growth = min(noise / needed, most) if needed > 0 else most
-        return self.num_draws * growth * (1 + 1.5 * error)
+        return self.num_draws * growth * (1 + 2 * error)
 
     def measurement(self, spent: int = 0) -> Measurement:
         """The result; `spent` draws before it count as cost."""
