@@ -4,8 +4,11 @@ Trains each model on images with SGD and measures, along training and at its end
 one patch of a training image changes the model's own prediction.
 
     python -m jaxsens.run --exp vision
+        digits, 2 min 40 s on 2 cores: ViT 0.032 < CNN 0.081 < MLPs 0.102 and 0.118
     python -m jaxsens.run --exp vision --preset small --data-dir DATA
+        Fashion-MNIST, 10 epochs, an hour on 2 cores: ViT 0.029 < MLPs 0.042, 0.046 < CNN 0.051
     python -m jaxsens.run --exp vision --preset small --dataset mnist --data-dir DATA
+        MNIST, digit < 5 against >= 5, minutes on 2 cores
 
 Along training, sensitivity is estimated from random patches until its 95 % interval is as narrow as
 `tolerance`; at the end it is measured by the definition, every patch × `num_samples` draws, on the
