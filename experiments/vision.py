@@ -20,7 +20,6 @@ training accuracies match; whether they do is a claim of its own.
 import dataclasses
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -35,108 +34,18 @@ import jaxsens
 from jaxsens import data, figures
 from jaxsens.checkpoint import Checkpoints
 from jaxsens.estimate import SensitivityEstimate, confidence_interval
-from jaxsens.models import CNN, MLP, ViTSmall
 from jaxsens.perturbation import Donor, Gaussian, Patches, Perturbation
 from jaxsens.progress import Bar
 from jaxsens.results import Claim, Figure, Results, Table, environment
 from jaxsens.runfolder import RunFolder, write_atomic
 from jaxsens.training import Recipe, Trainer, TrainState, accuracy, fit
 
-ModelName = Literal["mlp-leaky", "mlp-sigmoid", "cnn", "vit-small"]
-Estimates = dict[ModelName, SensitivityEstimate]
-LABELS: dict[ModelName, str] = {
-    "mlp-leaky": "MLP-LeakyReLU",
-    "mlp-sigmoid": "MLP-sigmoid",
-    "cnn": "CNN",
-    "vit-small": "ViT-small",
-}
+from .vision_tasks import LABELS, TASKS, ModelName
 
+Estimates = dict[ModelName, SensitivityEstimate]
 
 #: Training accuracies closer than this count as matched.
 MATCHED = 0.05
-
-
-@dataclass(frozen=True)
-class ModelSetting:
-    """A model on one dataset: how it is built and trained, and what the paper measured."""
-
-    build: Callable[[], nn.Module]
-    learning_rate: float
-    paper: float | None = None
-
-
-@dataclass(frozen=True)
-class Task:
-    """A dataset as the paper uses it."""
-
-    figure: str
-    patch: int
-    edit: Literal["gaussian", "donor"]
-    variance: float
-    batch_size: int
-    models: dict[ModelName, ModelSetting]
-    orderings: tuple[tuple[ModelName, ModelName], ...]
-    binary: bool = False
-
-
-#: ViT < CNN < MLP, as pairs (less, more sensitive).
-_ORDER: tuple[tuple[ModelName, ModelName], ...] = (
-    ("vit-small", "cnn"),
-    ("vit-small", "mlp-leaky"),
-    ("vit-small", "mlp-sigmoid"),
-    ("cnn", "mlp-leaky"),
-    ("cnn", "mlp-sigmoid"),
-)
-
-TASKS: dict[str, Task] = {
-    # Not in the paper: its models and noise on 8×8 images, so that the direction shows in minutes.
-    # The CNN's learning rate is ten times that of Fashion-MNIST, for forty times fewer images.
-    "digits": Task(
-        figure="like Fig. 4",
-        patch=2,
-        edit="gaussian",
-        variance=5.0,
-        batch_size=50,
-        models={
-            "mlp-leaky": ModelSetting(lambda: MLP(10), 0.1),
-            "mlp-sigmoid": ModelSetting(lambda: MLP(10, activation=nn.sigmoid), 0.5),
-            "cnn": ModelSetting(lambda: CNN(10), 0.05),
-            "vit-small": ModelSetting(lambda: ViTSmall(10, 2, depth=2, heads=8, hidden=256), 0.1),
-        },
-        orderings=_ORDER,
-    ),
-    # Digit < 5 against ≥ 5. The paper does not say what replaces a patch; here, the same patch of
-    # another image.
-    "mnist": Task(
-        figure="Fig. 11",
-        patch=7,
-        edit="donor",
-        variance=1.0,
-        batch_size=50,
-        models={
-            "mlp-leaky": ModelSetting(lambda: MLP(2, widths=(100,)), 0.01),
-            "vit-small": ModelSetting(lambda: ViTSmall(2, 7, depth=2, heads=1, hidden=128), 0.01),
-        },
-        orderings=(("vit-small", "mlp-leaky"),),
-        binary=True,
-    ),
-    "fashion_mnist": Task(
-        figure="Fig. 4",
-        patch=4,
-        edit="gaussian",
-        variance=5.0,
-        batch_size=100,
-        models={
-            "mlp-leaky": ModelSetting(lambda: MLP(10), 0.1, 0.0559),
-            "mlp-sigmoid": ModelSetting(lambda: MLP(10, activation=nn.sigmoid), 0.5, 0.0505),
-            "cnn": ModelSetting(lambda: CNN(10), 0.005, 0.0453),
-            "vit-small": ModelSetting(
-                lambda: ViTSmall(10, 4, depth=2, heads=8, hidden=256), 0.1, 0.0098
-            ),
-        },
-        orderings=_ORDER,
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -444,6 +353,20 @@ def _figures(
         )
     figures.save(figures.training_curves(curves), folder.figures, "training_curves")
 
+    intervals = [estimate.ci() for estimate in estimates.values()]
+    paper = [task.models[model].paper for model in estimates]
+    figures.save(
+        figures.bars(
+            [LABELS[model] for model in estimates],
+            [estimate.mean for estimate in estimates.values()],
+            [low for low, _ in intervals],
+            [high for _, high in intervals],
+            paper if any(value is not None for value in paper) else None,
+        ),
+        folder.figures,
+        "final",
+    )
+
     # One row for the average image, then the images on which most predictions change.
     per_image = sum(estimate.per_example for estimate in estimates.values())
     chosen = np.argsort(-per_image, kind="stable")[:3]
@@ -468,6 +391,10 @@ def _figures(
             "figures/training_curves.png",
             f"Training accuracy and sensitivity against epochs, with 95 % intervals ({task.figure})"
             + (" and the paper's final values." if curves[0].paper is not None else "."),
+        ),
+        Figure(
+            "figures/final.png",
+            f"Sensitivity after {config.epochs} epochs, with 95 % intervals.",
         ),
         Figure(
             "figures/patches.png",

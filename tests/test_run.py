@@ -105,7 +105,7 @@ def test_a_run_leaves_the_whole_folder_and_is_finished_the_second_time(capsys, t
     folder = tmp_path / "run"
     names = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     expected = {"config.json", "metrics.jsonl", "results.json", "report.html"}
-    for figure in ("training_curves", "patches"):
+    for figure in ("training_curves", "final", "patches"):
         expected |= {f"figures/{figure}.png", f"figures/{figure}.pdf"}
     assert expected <= names
     assert (folder / "checkpoints" / "mlp-leaky" / "2").is_dir()
