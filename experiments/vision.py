@@ -275,7 +275,7 @@ def _orderings(config: Config, estimates: Estimates) -> tuple[Claim, ...]:
         claims.append(
             Claim(
                 statement=f"{LABELS[lesser]} is less sensitive than {LABELS[greater]}",
-                paper=f"{paper[0]} < {paper[1]}" if None not in paper else "not in the paper",
+                paper=f"{paper[0]} < {paper[1]}" if None not in paper else "no numbers given",
                 measured=f"{measured[0]:.4f} against {measured[1]:.4f}; difference "
                 f"{np.mean(difference):.4f}, 95 % interval {low:.4f} to {high:.4f}",
                 holds=low > 0,
