@@ -20,7 +20,7 @@ from typing import Any
 import jinja2
 
 from jaxsens.results import Results
-from jaxsens.runfolder import RunFolder, write_atomic
+from jaxsens.runfolder import write_atomic
 
 _TEMPLATE = "report.html.jinja"
 
@@ -62,21 +62,21 @@ def render(results: Results, folder: Path | str) -> str:
     )
 
 
-def write(folder: RunFolder) -> Path:
-    """Writes report.html into the folder of a finished run.
+def write(results: Results, folder: Path | str) -> Path:
+    """Writes report.html into the run folder, before results.json marks the run as finished.
 
     Args:
-        folder: A finished run.
+        results: What the run found.
+        folder: The run folder, below which the figures lie.
 
     Returns:
         The path of the page.
 
     Raises:
-        WorkdirError: The run is not finished.
-        FileNotFoundError: A figure is missing.
+        FileNotFoundError: A figure is missing; nothing is written.
     """
-    path = folder.path / "report.html"
-    write_atomic(path, render(folder.results(), folder.path))
+    path = Path(folder) / "report.html"
+    write_atomic(path, render(results, folder))
     return path
 
 

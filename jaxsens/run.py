@@ -28,7 +28,7 @@ from typing import Any, Literal
 import tyro
 
 from jaxsens import report
-from jaxsens.runfolder import RunFolder, default_folder, write_atomic
+from jaxsens.runfolder import RunFolder, default_folder
 from jaxsens.training import TrainingDivergedError
 
 PACKAGE = "jaxsens.experiments"
@@ -115,7 +115,7 @@ def _run(experiment: ModuleType, options: Options, config: Any) -> int:
             results = folder.results() if finished else None
         if results is None:
             results = experiment.run(config, data, folder)
-            write_atomic(path / "report.html", report.render(results, path))
+            report.write(results, path)
             folder.write_results(results)
     for table in results.tables:
         print(table.as_text(), end="\n\n")
