@@ -34,7 +34,7 @@ import jaxsens
 from jaxsens import data, figures
 from jaxsens.checkpoint import Checkpoints
 from jaxsens.estimate import SensitivityEstimate, confidence_interval
-from jaxsens.perturbation import Donor, Gaussian, Patches, Perturbation
+from jaxsens import Donor, Gaussian, Patches, Perturbation
 from jaxsens.progress import Bar
 from jaxsens.results import Claim, Figure, Results, Table, environment
 from jaxsens.runfolder import RunFolder, write_atomic
@@ -128,7 +128,7 @@ class Config:
 PRESETS = {
     "quick": Config(),
     "small": Config(
-        dataset="fashion_mnist", epochs=10, evaluate_every=2, num_measured=2000, tolerance=0.003
+        dataset="fashion_mnist", epochs=20, evaluate_every=5, num_measured=2000, tolerance=0.003
     ),
     "paper": Config(
         dataset="fashion_mnist",

@@ -1,17 +1,10 @@
 """jaxsens: how sensitive is a model to a random change of one token of its input?"""
 
+from jaxsens.edits import Donor, Flip, Gaussian, Resample, ScatteredPixels
 from jaxsens.estimate import SensitivityEstimate
+from jaxsens.grids import Bits, OverlappingPatches, Patches, Tokens, Whole
 from jaxsens.metrics import Metric, label_flip, relative_l2, squared_change
-from jaxsens.perturbation import (
-    Bits,
-    Donor,
-    Flip,
-    Gaussian,
-    Patches,
-    Perturbation,
-    Resample,
-    Tokens,
-)
+from jaxsens.perturbation import Perturbation
 from jaxsens.sensitivity import sensitivity
 
 __version__ = "0.1.0"
@@ -22,11 +15,14 @@ __all__ = [
     "Flip",
     "Gaussian",
     "Metric",
+    "OverlappingPatches",
     "Patches",
     "Perturbation",
     "Resample",
+    "ScatteredPixels",
     "SensitivityEstimate",
     "Tokens",
+    "Whole",
     "label_flip",
     "relative_l2",
     "sensitivity",

@@ -19,8 +19,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens import runtime
 from jaxsens.chunking import Plan, make_plan
+from jaxsens.grids import Position
 from jaxsens.metrics import Metric
-from jaxsens.perturbation import Perturbation, Position
+from jaxsens.perturbation import Perturbation
 from jaxsens.runtime import SAME, SPLIT
 
 #: `apply_fn(params, x) -> logits`. Flax's own `apply` is typed to return anything.

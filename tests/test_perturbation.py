@@ -10,7 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxsens import Bits, Donor, Flip, Gaussian, Patches, Perturbation, Resample, Tokens
+from jaxsens import (
+    Bits,
+    Donor,
+    Flip,
+    Gaussian,
+    OverlappingPatches,
+    Patches,
+    Perturbation,
+    Resample,
+    ScatteredPixels,
+    Tokens,
+    Whole,
+)
 
 KEY = jax.random.key(0)
 
@@ -53,6 +65,8 @@ def touched(grid, shape, position):
         (Tokens(), (5,), (5,)),
         (Tokens(), (3, 2, 2), (3,)),
         (Bits(), (6,), (6,)),
+        (Whole(), (4, 6, 3), (1,)),
+        (Whole(), (5,), (1,)),
     ],
 )
 def test_windows_tile_the_example_in_row_major_order(grid, shape, layout):
@@ -71,6 +85,17 @@ def test_a_patch_is_where_an_image_library_would_look_for_it():
     expected = np.zeros((28, 28, 1), bool)
     expected[8:12, 12:16] = True
     assert np.array_equal(window, expected)
+
+
+def test_overlapping_patches_lie_at_every_offset():
+    grid, shape = OverlappingPatches(2), (4, 5, 3)
+    assert grid.layout(shape) == (3, 4)
+    windows = np.stack([touched(grid, shape, position) for position in range(12)])
+    for position, window in enumerate(windows):
+        row, column = divmod(position, 4)
+        expected = np.zeros(shape, bool)
+        expected[row : row + 2, column : column + 2] = True
+        assert np.array_equal(window, expected)
 
 
 @settings(max_examples=10, deadline=None)
@@ -106,6 +131,8 @@ def test_a_traced_position_is_the_same_position():
         (Patches(2), (4, 4), r"Patches needs images \(H, W, C\); got an example of shape \(4, 4\)"),
         (Bits(), (4, 4), r"Bits needs points of the cube \(d,\); got an example of shape \(4, 4\)"),
         (Tokens(), (), "Tokens needs sequences"),
+        (OverlappingPatches(5), (4, 8, 1), r"OverlappingPatches\(5\) needs images"),
+        (OverlappingPatches(2), (4, 8), r"OverlappingPatches\(2\) needs images"),
     ],
 )
 def test_a_grid_that_does_not_fit_says_what_would(grid, shape, message):
@@ -121,6 +148,27 @@ def test_gaussian_takes_a_standard_deviation_or_a_variance():
     assert Gaussian(sigma=3.0).variance == 9.0
     assert Gaussian(sigma=2.0) == Gaussian(variance=4.0)
     assert repr(Gaussian(variance=5.0)) == "Gaussian(sigma=2.23607, variance=5)"
+
+
+def test_scattered_pixels_are_drawn_with_replacement_from_the_whole_image():
+    edit, num_draws = ScatteredPixels(16, Gaussian(variance=1.0)), 4000
+    window = jnp.ones((8, 8, 3))
+    edited = np.asarray(jax.vmap(lambda key: edit(key, window))(keys(num_draws)))
+    changed = (edited != 1).any(axis=-1)
+    assert np.array_equal(changed, (edited != 1).all(axis=-1))
+    assert changed.sum(axis=(1, 2)).max() <= 16
+    # A pixel is missed by all 16 draws with probability (63/64)^16, and all pixels are alike.
+    chance = 1 - (63 / 64) ** 16
+    error = math.sqrt(chance * (1 - chance) / num_draws)
+    assert np.abs(changed.mean(axis=0) - chance).max() < 5 * error
+    assert abs(z_score((edited - 1)[changed], 0.0, 1.0)) < 4
+
+
+def test_scattered_pixels_refuse_what_is_not_an_image():
+    with pytest.raises(ValueError, match=r"count >= 1; got 0"):
+        ScatteredPixels(0, Gaussian(sigma=1.0))
+    with pytest.raises(ValueError, match=r"needs \(H, W, C\) windows; got \(3,\)"):
+        ScatteredPixels(2, Gaussian(sigma=1.0))(KEY, jnp.ones(3))
 
 
 def test_gaussian_noise_has_its_mean_and_variance_and_is_independent():

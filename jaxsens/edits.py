@@ -1,0 +1,190 @@
+"""Edits: what happens to a window.
+
+An edit is a pure function `edit(key, window) -> window`; a new noise is a new edit.
+
+Assumption: an edit depends on nothing but its key and the window (`Donor` also sees the same window
+of another example). An edit that keeps hidden state would be traced once and silently give the same
+draw.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray, Shaped
+
+from jaxsens.grids import Position, Shape
+
+
+@runtime_checkable
+class Edit(Protocol):
+    """`edit(key, window) -> window` of the same shape and dtype. Implementations are hashable."""
+
+    def __call__(self, key: PRNGKeyArray, window: Array, /) -> Array:
+        """A random new window."""
+
+
+@runtime_checkable
+class FiniteEdit(Protocol):
+    """An edit that is uniform over finitely many replacements, so that all can be enumerated."""
+
+    def num_replacements(self, window_shape: Shape) -> int:
+        """How many replacements there are."""
+
+    def replacement(self, index: Position, window: Array) -> Array:
+        """Replacement `index` of the window."""
+
+
+@runtime_checkable
+class CheckedEdit(Protocol):
+    """An edit that is meaningless for some inputs, and says so before anything is measured."""
+
+    def check(self, values: Shaped[np.ndarray, "..."]) -> None:
+        """Raises ValueError for inputs that the edit does not understand."""
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Adds independent N(0, σ²) noise; give either `sigma` (σ) or `variance` (σ²).
+
+    >>> Gaussian(variance=4.0).sigma
+    2.0
+    """
+
+    sigma: float | None = None
+    variance: float | None = None
+
+    def __post_init__(self):
+        if (self.sigma is None) == (self.variance is None):
+            raise ValueError(
+                "Gaussian takes one of sigma= and variance=; "
+                f"got sigma={self.sigma}, variance={self.variance}"
+            )
+        name, given = (
+            ("sigma", self.sigma) if self.variance is None else ("variance", self.variance)
+        )
+        if given is None or not (math.isfinite(given) and given >= 0):
+            raise ValueError(f"Gaussian needs a finite {name} >= 0; got {given}")
+        if self.variance is None:
+            object.__setattr__(self, "variance", float(given) ** 2)
+        else:
+            object.__setattr__(self, "sigma", math.sqrt(given))
+
+    def __call__(self, key: PRNGKeyArray, window: Array, /) -> Array:
+        """Window + σ·ξ, ξ ~ N(0, I)."""
+        if not jnp.issubdtype(window.dtype, jnp.floating):
+            raise ValueError(f"Gaussian noise needs floating-point inputs; got {window.dtype}")
+        noise = jax.random.normal(key, window.shape, window.dtype)
+        return window + jnp.asarray(self.sigma, window.dtype) * noise
+
+    def __repr__(self) -> str:
+        return f"Gaussian(sigma={self.sigma:.6g}, variance={self.variance:.6g})"
+
+
+@dataclass(frozen=True)
+class ScatteredPixels:
+    """Noise on single pixels of an (H, W, C) window, drawn with replacement, all their channels.
+
+    With `Whole()` this is what the paper's released code does instead of editing a patch of
+    √count × √count pixels. A pixel drawn twice gets one noise. The released code draws one set of
+    pixels for a whole batch; here every image has its own, which changes no mean and lets the
+    standard error see the pixels' randomness too.
+    """
+
+    count: int
+    noise: Gaussian
+
+    def __post_init__(self):
+        if self.count < 1:
+            raise ValueError(f"ScatteredPixels needs count >= 1; got {self.count}")
+
+    def __call__(self, key: PRNGKeyArray, window: Array, /) -> Array:
+        """The window with noise on at most `count` pixels."""
+        if window.ndim != 3:
+            raise ValueError(f"ScatteredPixels needs (H, W, C) windows; got {window.shape}")
+        place_key, noise_key = jax.random.split(key)
+        pixels = window.shape[:2]
+        drawn = jax.random.randint(place_key, (self.count,), 0, math.prod(pixels))
+        chosen = jnp.zeros(math.prod(pixels), bool).at[drawn].set(True).reshape(*pixels, 1)
+        return jnp.where(chosen, self.noise(noise_key, window), window)
+
+
+@dataclass(frozen=True)
+class Resample:
+    """Replaces a token by one drawn uniformly from the whole vocabulary, the current one included.
+
+    Integer windows hold token ids; floating windows are one-hot rows of width `vocabulary`.
+    """
+
+    vocabulary: int
+
+    def __post_init__(self):
+        if self.vocabulary < 1:
+            raise ValueError(f"Resample needs vocabulary >= 1; got {self.vocabulary}")
+
+    def __call__(self, key: PRNGKeyArray, window: Array, /) -> Array:
+        """A token drawn from Unif(vocabulary)."""
+        return self.replacement(jax.random.randint(key, (), 0, self.vocabulary), window)
+
+    def num_replacements(self, window_shape: Shape) -> int:
+        """One for each item of the vocabulary."""
+        if math.prod(window_shape) not in (1, self.vocabulary):
+            raise ValueError(
+                f"Resample edits one token at a time: a window of 1 id or of {self.vocabulary} "
+                f"one-hot entries; got a window of shape {window_shape}"
+            )
+        return self.vocabulary
+
+    def replacement(self, index: Position, window: Array) -> Array:
+        """Token `index` of the vocabulary, as an id or as a one-hot row."""
+        self.num_replacements(window.shape)
+        if jnp.issubdtype(window.dtype, jnp.integer):
+            return jnp.full(window.shape, index, window.dtype)
+        if window.shape[-1] != self.vocabulary:
+            raise ValueError(
+                f"Resample(vocabulary={self.vocabulary}) needs one-hot rows of that width; "
+                f"got a window of shape {window.shape}"
+            )
+        return jax.nn.one_hot(index, self.vocabulary, dtype=window.dtype).reshape(window.shape)
+
+
+@dataclass(frozen=True)
+class Flip:
+    """Exchanges `low` and `high`; by default flips a bit of {-1, +1}; Flip(0, 1) one of {0, 1}."""
+
+    low: int = -1
+    high: int = 1
+
+    def __call__(self, key: PRNGKeyArray, window: Array, /) -> Array:
+        """The other value; no randomness."""
+        return self.replacement(0, window)
+
+    def num_replacements(self, window_shape: Shape) -> int:
+        """One: there is only one other value."""
+        return 1
+
+    def replacement(self, index: Position, window: Array) -> Array:
+        """The flipped window."""
+        low, high = (jnp.asarray(value, window.dtype) for value in (self.low, self.high))
+        return jnp.where(window == low, high, low)
+
+    def check(self, values: Shaped[np.ndarray, "..."]) -> None:
+        """Every input must be one of the two values: {0, 1} is not {-1, 1}."""
+        strange = ~np.isin(values, [self.low, self.high])
+        if strange.any():
+            raise ValueError(
+                f"{self!r} needs inputs that are {self.low} or {self.high}; "
+                f"got {values[strange][0]}"
+            )
+
+
+@dataclass(frozen=True)
+class Donor:
+    """Replaces the window by the same window of another example, uniformly from all the others."""
+
+    def __call__(self, key: PRNGKeyArray, window: Array, donor: Array, /) -> Array:
+        """The donor's window."""
+        return donor
