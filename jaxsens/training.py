@@ -23,14 +23,10 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens.checkpoint import Checkpoints
+from jaxsens.objectives import Objective, cross_entropy
 
 #: An epoch that took longer than this is saved even when no evaluation is due.
 SECONDS_BETWEEN_CHECKPOINTS = 30.0
-
-#: Logits of the model in training mode: `logits_fn(x, key)`.
-LogitsFn = Callable[[Array, PRNGKeyArray], Array]
-#: The loss of a batch: `objective(logits_fn, x, y, key) -> scalar`.
-Objective = Callable[[LogitsFn, Array, Array, PRNGKeyArray], Float[Array, ""]]
 
 
 class TrainingDivergedError(FloatingPointError):
@@ -102,12 +98,6 @@ class TrainState:
     variables: dict[str, Any]
     opt_state: Any
     epoch: Any
-
-
-def cross_entropy(logits_fn: LogitsFn, x: Array, y: Array, key: PRNGKeyArray) -> Float[Array, ""]:
-    """Mean cross-entropy with integer labels."""
-    logits = logits_fn(x, key)
-    return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ import optax
 import pytest
 
 from jaxsens.models import CNN, MLP, ViTSmall
+from jaxsens.objectives import cross_entropy
 from jaxsens.training import (
     Recipe,
     Trainer,
     TrainingDivergedError,
     accuracy,
-    cross_entropy,
 )
 
 KEY = jax.random.key(7)
