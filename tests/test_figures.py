@@ -1,5 +1,6 @@
 """The figures show the numbers they are given, in both formats, with the same bytes every time."""
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -146,3 +147,60 @@ def test_all_zero_maps_can_be_drawn(tmp_path):
 def test_heatmaps_refuse_what_does_not_fit(images, maps, labels, match):
     with pytest.raises(ValueError, match=match):
         figures.patch_heatmaps(images, maps, row_labels=labels)
+
+
+def test_grouped_bars_stand_side_by_side_at_their_values():
+    series = {"a": [(0.1, 0.05, 0.2), (0.3, 0.2, 0.4)], "b": [(0.2, 0.1, 0.3), (0.6, 0.5, 0.7)]}
+    axes = figures.grouped_bars(["ViT", "CNN"], series).axes[0]
+    heights = [patch.get_height() for patch in axes.patches]
+    assert heights == [0.1, 0.3, 0.2, 0.6]
+    lefts = sorted((patch.get_x(), patch.get_width()) for patch in axes.patches)
+    assert all(x + w <= y for (x, w), (y, _) in itertools.pairwise(lefts))
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["ViT", "CNN"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "series", "message"),
+    [
+        ([], {"a": []}, "expected groups and series"),
+        (["ViT"], {}, "expected groups and series"),
+        (["ViT"], {"a": []}, "a: expected 1 values, got 0"),
+        (["ViT"], {"a": [(0.5, 0.6, 0.7)]}, "a: expected low <= value <= high"),
+    ],
+)
+def test_grouped_bars_refuse_what_they_cannot_draw(groups, series, message):
+    with pytest.raises(ValueError, match=message):
+        figures.grouped_bars(groups, series)
+
+
+def test_panels_draw_every_model_in_every_panel():
+    curves = {name: ([0, 5], [[0.1, 0.2 + i], [0.3, 0.4 + i]]) for i, name in enumerate("ab")}
+    fig = figures.panels(["fog", "snow"], curves)
+    drawn = [[list(line.get_ydata()) for line in axes.lines] for axes in fig.axes]
+    assert drawn == [[[0.1, 0.2], [0.1, 1.2]], [[0.3, 0.4], [0.3, 1.4]]]
+
+
+def test_panels_fill_incomplete_rows_with_nothing():
+    fig = figures.panels(list("abcdefg"), {"m": ([0], [[0.5]] * 7)}, num_columns=5)
+    assert len(fig.axes) == 7
+
+
+@pytest.mark.parametrize(
+    ("titles", "curves", "message"),
+    [
+        ([], {"m": ([0], [])}, "expected titles and curves"),
+        (["fog"], {"m": ([0, 1], [[0.5]])}, "m: expected 1 rows of 2 values"),
+        (["fog", "snow"], {"m": ([0], [[0.5]])}, "m: expected 2 rows of 1 values"),
+    ],
+)
+def test_panels_refuse_incomplete_curves(titles, curves, message):
+    with pytest.raises(ValueError, match=message):
+        figures.panels(titles, curves)
+
+
+def test_a_scatter_has_a_point_for_each_label():
+    points = [(0.1, 0.0, 0.2), (0.3, 0.2, 0.4)]
+    fig = figures.scatter(["a", "b"], points, points, xlabel="S", ylabel="mCE")
+    assert [c.get_label() for c in fig.axes[0].containers] == ["a", "b"]
+    with pytest.raises(ValueError, match="as many points as labels, got 1, 2 and 2"):
+        figures.scatter(["a"], points, points, xlabel="S", ylabel="mCE")

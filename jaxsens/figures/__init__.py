@@ -1,0 +1,24 @@
+"""The figures of the papers, drawn from numbers and saved as PNG and PDF.
+
+Every function returns a matplotlib ``Figure``. The same numbers give the same bytes with the same
+version of matplotlib. Sensitivity and accuracy are fractions in [0, 1] everywhere; percentages
+would be drawn off scale.
+"""
+
+from jaxsens.figures.bars import bars, grouped_bars
+from jaxsens.figures.curves import Curve, panels, training_curves
+from jaxsens.figures.heatmaps import patch_heatmaps
+from jaxsens.figures.scatter import scatter
+from jaxsens.figures.style import PALETTE, save
+
+__all__ = [
+    "PALETTE",
+    "Curve",
+    "bars",
+    "grouped_bars",
+    "panels",
+    "patch_heatmaps",
+    "save",
+    "scatter",
+    "training_curves",
+]

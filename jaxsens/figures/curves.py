@@ -1,0 +1,174 @@
+"""What happens along training: a curve for each model."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from jaxsens.figures.style import GREY, Numbers, look_of, new_figure, styled
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """One model's training: accuracy and sensitivity, with its interval, after some epochs.
+
+    Attributes:
+        label: The model's name in the legend.
+        epochs: When it was measured.
+        accuracy: Train accuracy in [0, 1], one value an epoch of ``epochs``.
+        sensitivity: Sensitivity in [0, 1].
+        low: Lower end of the 95 % interval of the sensitivity.
+        high: Upper end.
+        paper: The paper's sensitivity at the end of training, if it gives one.
+    """
+
+    label: str
+    epochs: Numbers
+    accuracy: Numbers
+    sensitivity: Numbers
+    low: Numbers
+    high: Numbers
+    paper: float | None = None
+
+    def __post_init__(self) -> None:
+        expected = len(self.epochs)
+        for name in ("accuracy", "sensitivity", "low", "high"):
+            got = len(getattr(self, name))
+            if got != expected or not got:
+                raise ValueError(
+                    f"curve {self.label!r}: expected {expected} values of {name}, one for each of "
+                    f"the epochs (at least 1), got {got}"
+                )
+
+
+@styled
+def training_curves(
+    curves: Sequence[Curve],
+    *,
+    accuracy_label: str = "Train accuracy",
+    sensitivity_label: str = "Sensitivity",
+    paper_label: str = "paper, end of training",
+) -> Figure:
+    """Accuracy and sensitivity while models train, as in the paper's Figure 4.
+
+    Args:
+        curves: One for each model; their order fixes the colours.
+        accuracy_label: Name of the left axis.
+        sensitivity_label: Name of the right axis.
+        paper_label: Legend of the marks at the right edge, the paper's values.
+
+    Returns:
+        Two panels: accuracy, and sensitivity with its 95 % band, against epochs.
+
+    Raises:
+        ValueError: There is no curve.
+
+    Example:
+        >>> curve = Curve("ViT", [1, 2], [0.6, 0.9], [0.05, 0.03], [0.04, 0.02], [0.06, 0.04])
+        >>> len(training_curves([curve]).axes)
+        2
+    """
+    if not curves:
+        raise ValueError("expected at least one curve, got none")
+    # The marks stand outside the axes, where the layout does not look, and need some room.
+    fig = new_figure(8.4, 3.6, rect=(0.0, 0.0, 0.985, 1.0), wspace=0.06)
+    left, right = fig.subplots(1, 2)
+    for i, curve in enumerate(curves):
+        look = look_of(i, len(curve.epochs))
+        left.plot(curve.epochs, curve.accuracy, label=curve.label, **look)
+        right.plot(curve.epochs, curve.sensitivity, **look)
+        right.fill_between(
+            curve.epochs, curve.low, curve.high, color=look["color"], alpha=0.18, linewidth=0
+        )
+        if curve.paper is not None:
+            _mark_right_edge(right, curve.paper, look["color"])
+    papers = [curve.paper for curve in curves if curve.paper is not None]
+    for axes, label in ((left, accuracy_label), (right, sensitivity_label)):
+        axes.set(xlabel="Epoch", ylabel=label)
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.margins(x=0.02)
+    left.set_ylim(top=1.02)
+    left.yaxis.set_major_formatter(PercentFormatter(1.0))
+    right.set_ylim(0.0, 1.06 * max([*papers, *(max(curve.high) for curve in curves), 1e-6]))
+    right.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+    handles = left.get_legend_handles_labels()[0]
+    if papers:
+        handles.append(
+            Line2D([], [], color=GREY, marker="<", markersize=6, linestyle="--", label=paper_label)
+        )
+    num_rows = math.ceil(len(handles) / 4)
+    num_columns = math.ceil(len(handles) / num_rows)
+    fig.legend(handles=handles, loc="outside lower center", ncols=num_columns)
+    return fig
+
+
+@styled
+def panels(
+    titles: Sequence[str],
+    curves: Mapping[str, tuple[Numbers, Sequence[Numbers]]],
+    *,
+    ylabel: str = "Accuracy",
+    num_columns: int = 5,
+) -> Figure:
+    """One small panel for each title, the same models in all of them, as in the paper's Figure 9.
+
+    Args:
+        titles: What the panels show, such as corruptions.
+        curves: For every model, the epochs and for each title the values at these epochs; the order
+            of the models fixes the colours.
+        ylabel: Name of the vertical axes.
+        num_columns: Panels in a row.
+
+    Returns:
+        The panels, with one legend below.
+
+    Raises:
+        ValueError: A model does not have values for every title and epoch.
+
+    Example:
+        >>> fig = panels(["fog", "snow"], {"ViT": ([0, 1], [[0.1, 0.5], [0.1, 0.4]])})
+        >>> [axes.get_title() for axes in fig.axes]
+        ['fog', 'snow']
+    """
+    if not titles or not curves:
+        raise ValueError(f"expected titles and curves, got {len(titles)} and {len(curves)}")
+    for label, (epochs, rows) in curves.items():
+        lengths = {len(row) for row in rows}
+        if len(rows) != len(titles) or lengths != {len(epochs)}:
+            raise ValueError(
+                f"{label}: expected {len(titles)} rows of {len(epochs)} values, got {len(rows)} "
+                f"rows of {sorted(lengths)}"
+            )
+    num_columns = min(num_columns, len(titles))
+    num_rows = math.ceil(len(titles) / num_columns)
+    fig = new_figure(1.9 * num_columns + 0.4, 1.6 * num_rows + 0.6)
+    grid = fig.subplots(num_rows, num_columns, squeeze=False, sharex=True)
+    for index, axes in enumerate(grid.flat):
+        if index >= len(titles):
+            axes.remove()
+            continue
+        axes.set_title(titles[index], fontsize=9.5)
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(4))
+        for i, (label, (epochs, rows)) in enumerate(curves.items()):
+            axes.plot(epochs, rows[index], label=label, **look_of(i, len(epochs)))
+        if index % num_columns == 0:
+            axes.set_ylabel(ylabel)
+        if index + num_columns >= len(titles):
+            axes.set_xlabel("Epoch")
+            axes.tick_params(labelbottom=True)
+    handles = grid[0, 0].get_legend_handles_labels()[0]
+    fig.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))
+    return fig
+
+
+def _mark_right_edge(axes: Axes, value: float, color: str) -> None:
+    place = axes.get_yaxis_transform()
+    axes.plot([0.9, 1.0], [value, value], color=color, linestyle="--", transform=place)
+    axes.plot([1.02], [value], "<", color=color, markersize=6, clip_on=False, transform=place)

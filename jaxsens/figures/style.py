@@ -1,0 +1,107 @@
+"""One fixed style for all figures, and how they are saved.
+
+No pyplot, no global state, no influence of the user's matplotlibrc. Colours (Okabe and Ito's
+palette, safe for colour-blind readers) follow the order of the labels, so a model keeps its colour
+from one figure to the next only if the labels come in the same order.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import matplotlib
+import matplotlib.style
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from jaxsens.runfolder import write_atomic
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+GREY = "#555555"
+
+_STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # shipped with matplotlib, so it is the same on every machine
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.labelsize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#333333",
+    "axes.linewidth": 0.8,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 4.5,
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "hatch.linewidth": 0.8,
+    "pdf.fonttype": 42,  # text in the PDF stays text
+}
+
+Numbers = Sequence[float | int] | np.ndarray
+P = ParamSpec("P")
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Draws in the fixed style, whatever the user's own is."""
+
+    @functools.wraps(draw)
+    def in_style(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with matplotlib.style.context(["default", _STYLE]):
+            return draw(*args, **kwargs)
+
+    return in_style
+
+
+def save(fig: Figure, folder: Path | str, name: str) -> Path:
+    """Writes ``name.png`` (150 dpi) and ``name.pdf``, byte-identical for identical numbers.
+
+    Args:
+        fig: A figure of this module, or any other.
+        folder: The folder, made when missing.
+        name: File name without extension.
+
+    Returns:
+        The path of the PNG file.
+    """
+    folder = Path(folder)
+    # Version and time of writing would make equal figures differ.
+    metadata: dict[str, dict[str, Any]] = {
+        "pdf": {"Creator": None, "Producer": None, "CreationDate": None},
+        "png": {"Software": None},
+    }
+    with matplotlib.style.context(["default", _STYLE]):
+        for kind, fields in metadata.items():
+            buffer = io.BytesIO()
+            fig.savefig(buffer, format=kind, dpi=150, metadata=fields)
+            write_atomic(folder / f"{name}.{kind}", buffer.getvalue())
+    return folder / f"{name}.png"
+
+
+def new_figure(width: float, height: float, **layout: Any) -> Figure:
+    """A figure of that many inches with its own Agg canvas."""
+    fig = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(**layout))
+    FigureCanvasAgg(fig)
+    return fig
+
+
+def look_of(i: int, num_points: int) -> dict[str, Any]:
+    """Colour and marker of the i-th label: told apart also in print without colour."""
+    every = max(1, num_points // 8)
+    return {
+        "color": PALETTE[i % len(PALETTE)],
+        "marker": _MARKERS[i % len(_MARKERS)],
+        # Staggered, so that the markers of curves that run together do not hide each other.
+        "markevery": (i % every, every),
+    }
