@@ -1,9 +1,9 @@
 """The datasets by name, and the order in which their sources are tried.
 
-Sources: (1) inside a package; (2) official files; (3) a folder prepared by TensorFlow Datasets;
-(4) a download. The first that has the dataset is used, so a complete copy in a later source does
-not replace an incomplete one in an earlier (CIFAR-10 with two batches, a subset of SVHN): look at
-the number of examples. A damaged or half-present copy is an error, never skipped.
+Sources: (1) inside a package, or generated; (2) official files; (3) a folder prepared by TensorFlow
+Datasets; (4) a download. The first that has the dataset is used, so a complete copy in a later
+source does not replace an incomplete one in an earlier (CIFAR-10 with two batches, a subset of
+SVHN): look at the number of examples. A damaged or half-present copy is an error, never skipped.
 
 To add an image dataset: a `DatasetSpec` below and a reader `(folder, split, spec) -> Raw | None`.
 Text and generated tasks are not images in [-1, 1]: they get their own file and function beside it.
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32, Int32, UInt8
 
-from jaxsens.data import cifar10, digits, download, idx, svhn, tfds
+from jaxsens.data import cifar10, digits, download, idx, shapes, svhn, tfds
 from jaxsens.data.dataset import SPLITS, DatasetSpec, Raw
 from jaxsens.data.errors import DatasetNotFoundError, UnusableSourceError
 
@@ -26,6 +26,7 @@ _SPECS = {
     spec.name: spec
     for spec in (
         DatasetSpec("digits", "Handwritten digits", (8, 8, 1), 10, 1_437, 360, max_value=16),
+        DatasetSpec("shapes", "Generated shapes", (32, 32, 3), 10, 2_000, 500),
         DatasetSpec(
             *("mnist", "MNIST", (28, 28, 1), 10, 60_000, 10_000),
             files="the four files {train,t10k}-{images-idx3,labels-idx1}-ubyte.gz",
@@ -54,7 +55,10 @@ _SPECS = {
 }
 NAMES = tuple(_SPECS)
 
-_IN_A_PACKAGE: dict[str, Callable[[str, DatasetSpec], Raw]] = {"digits": digits.read}
+_IN_A_PACKAGE: dict[str, Callable[[str, DatasetSpec], Raw]] = {
+    "digits": digits.read,
+    "shapes": shapes.read,
+}
 _OFFICIAL: dict[str, Callable[[Path, str, DatasetSpec], Raw | None]] = {
     "mnist": idx.read,
     "fashion_mnist": idx.read,
