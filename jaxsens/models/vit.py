@@ -29,6 +29,33 @@ def shifted(x: Float[Array, "n H W C"]) -> Float[Array, "n H W 5*C"]:
     return jnp.concatenate([padded[:, i : i + height, j : j + width] for i, j in offsets], axis=-1)
 
 
+def patches(x: Float[Array, "n H W C"], size: int) -> Float[Array, "n T {size}*{size}*C"]:
+    """Patches row by row, each flattened as (row, column, channel), the channel fastest."""
+    return einops.rearrange(x, "n (h p) (w q) c -> n (h w) (p q c)", p=size, q=size)
+
+
+def query_key_value(
+    x: Float[Array, "n T d"], *, num_queries: int, heads: int, head_dim: int
+) -> tuple[Float[Array, "n Q h e"], Float[Array, "n T h e"], Float[Array, "n T h e"]]:
+    """Bias-free projections of each head; queries for the first `num_queries` tokens alone.
+
+    Called inside a compact module, which then owns the three layers.
+    """
+
+    def project(tokens, name):
+        out = linear(heads * head_dim, x.shape[-1], bias=False, name=name)(tokens)
+        return einops.rearrange(out, "n t (h e) -> n t h e", h=heads)
+
+    return project(x[:, :num_queries], "query"), project(x, "key"), project(x, "value")
+
+
+def weighted_sum(
+    weights: Float[Array, "n h Q T"], values: Float[Array, "n T h e"]
+) -> Float[Array, "n Q h*e"]:
+    """What each query receives, the heads side by side."""
+    return einops.rearrange(jnp.einsum("nhqk,nkhe->nqhe", weights, values), "n q h e -> n q (h e)")
+
+
 class LocalityAttention(nn.Module):
     """Multi-head attention in which no token attends to itself, with a learned temperature.
 
@@ -47,12 +74,10 @@ class LocalityAttention(nn.Module):
         self, x: Float[Array, "n T d"], *, num_queries: int, train: bool
     ) -> Float[Array, "n Q d"]:
         """Output for the first `num_queries` tokens, which attend to all others."""
-        width, inner = x.shape[-1], self.heads * self.head_dim
-        x = layer_norm()(x)
-        q = linear(inner, width, bias=False, name="query")(x[:, :num_queries])
-        k = linear(inner, width, bias=False, name="key")(x)
-        v = linear(inner, width, bias=False, name="value")(x)
-        q, k, v = (einops.rearrange(a, "n t (h e) -> n t h e", h=self.heads) for a in (q, k, v))
+        width = x.shape[-1]
+        q, k, v = query_key_value(
+            layer_norm()(x), num_queries=num_queries, heads=self.heads, head_dim=self.head_dim
+        )
         log_scale = self.param(
             "log_scale", nn.initializers.constant(-0.5 * math.log(self.head_dim)), ()
         )
@@ -60,8 +85,7 @@ class LocalityAttention(nn.Module):
         itself = jnp.eye(num_queries, x.shape[1], dtype=bool)
         logits = jnp.where(itself[None, None], jnp.finfo(logits.dtype).min, logits)
         weights = nn.Dropout(self.dropout)(nn.softmax(logits), deterministic=not train)
-        out = jnp.einsum("nhqk,nkhe->nqhe", weights, v)
-        out = linear(width, inner, name="out")(einops.rearrange(out, "n q h e -> n q (h e)"))
+        out = linear(width, self.heads * self.head_dim, name="out")(weighted_sum(weights, v))
         return nn.Dropout(self.dropout)(out, deterministic=not train)
 
 
@@ -100,8 +124,7 @@ class ViTSmall(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "n H W C"], *, train: bool = False) -> Float[Array, "n K"]:
         """Logits; with `train` the rng stream "dropout" is needed."""
-        p = self.patch
-        x = einops.rearrange(shifted(x), "n (h p) (w q) c -> n (h w) (p q c)", p=p, q=p)
+        x = patches(shifted(x), self.patch)
         x = linear(self.width, x.shape[-1])(layer_norm()(x))
         normal = nn.initializers.normal(1.0)
         token = self.param("class_token", normal, (1, 1, self.width))

@@ -11,8 +11,10 @@ import pytest
 from jax import lax
 from scipy.special import erf, softmax
 
-from jaxsens.models import CNN, MLP, ViTSmall
+from jaxsens import Gaussian, Patches, Perturbation, sensitivity
+from jaxsens.models import CNN, MLP, ConvMixer, DenseNet, ResNet, ViTSimple, ViTSmall
 from jaxsens.models.vit import LocalityAttention, shifted
+from jaxsens.models.vit_simple import sincos_positions
 
 TINY = ViTSmall(num_classes=3, patch=2, depth=2, heads=2, hidden=12, width=8, head_dim=4)
 IMAGES = np.random.default_rng(0).normal(size=(3, 6, 4, 2)).astype(np.float32)
@@ -23,6 +25,11 @@ def random_variables(model, x, **options):
     generator = np.random.default_rng(1)
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), jnp.asarray(x), **options))
     return jax.tree.map(lambda leaf: np.float32(generator.normal(0, 0.5, leaf.shape)), shapes)
+
+
+def start(model, x):
+    key = jax.random.key(0, impl="unsafe_rbg")  # compiles faster than the default
+    return jax.jit(model.init)(key, x)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -51,13 +58,17 @@ def tiny_variables():
         (ViTSmall(10, patch=4, depth=8, heads=16, hidden=256), (32, 32, 3), 2_385_330),
         (ViTSmall(10, patch=4, depth=8, heads=24, hidden=256), (32, 32, 3), 3_433_906),
         (ViTSmall(10, patch=4, depth=8, heads=32, hidden=512), (32, 32, 3), 4_746_674),
+        (ViTSimple(10), (32, 32, 3), 1_975_210),
+        (ResNet(10), (32, 32, 3), 11_173_962),
+        (DenseNet(10), (32, 32, 3), 6_956_426),
+        (ConvMixer(10), (32, 32, 3), 570_634),
+        (ConvMixer(10, width=64), (32, 32, 3), 44_362),
     ],
 )
 def test_number_of_parameters(model, shape, expected):
     image = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
-    variables = jax.eval_shape(model.init, jax.random.key(0), image)
-    assert sum(leaf.size for leaf in jax.tree.leaves(variables)) == expected
-    logits = jax.eval_shape(model.apply, variables, image)
+    logits, variables = jax.eval_shape(model.init_with_output, jax.random.key(0), image)
+    assert sum(leaf.size for leaf in jax.tree.leaves(variables["params"])) == expected
     assert logits.shape == (1, model.num_classes)
 
 
@@ -242,6 +253,66 @@ def test_vit_is_its_equation(tiny_variables):
     np.testing.assert_allclose(logits(TINY, tiny_variables, IMAGES), expected, rtol=1e-4, atol=1e-4)
 
 
+# --- ViT-simple -----------------------------------------------------------------------------------
+
+
+def test_positions_are_sines_and_cosines_of_column_and_row():
+    positions = sincos_positions(2, 3, 16)
+    assert positions.shape == (6, 16)
+    frequencies = 10_000.0 ** (-np.arange(4) / 3)
+    for token, (y, x) in enumerate((y, x) for y in range(2) for x in range(3)):
+        parts = [f(axis * frequencies) for axis in (x, y) for f in (np.sin, np.cos)]
+        np.testing.assert_allclose(positions[token], np.concatenate(parts), atol=1e-12)
+
+
+@pytest.mark.parametrize("width", [4, 10])
+def test_positions_need_four_parts_of_two_frequencies(width):
+    with pytest.raises(ValueError, match=f"multiple of 4 and at least 8; got {width}"):
+        sincos_positions(2, 2, width)
+
+
+# --- Networks with batch norm ---------------------------------------------------------------------
+
+SMALL = [
+    ResNet(3, width=4, blocks=(1, 1)),
+    DenseNet(3, growth=4, blocks=(1, 2)),
+    ConvMixer(3, width=8, depth=1, patch=2),
+]
+
+
+@pytest.mark.parametrize("model", SMALL, ids=lambda model: type(model).__name__)
+def test_training_uses_the_batch_and_moves_the_running_statistics(model):
+    x = np.random.default_rng(0).normal(size=(4, 8, 8, 1)).astype(np.float32)
+    variables = start(model, x)
+
+    @functools.partial(jax.jit, static_argnames="train")
+    def apply(variables, x, train):
+        return model.apply(variables, x, train=train, mutable=["batch_stats"])
+
+    in_eval, kept = apply(variables, x, train=False)
+    with_others, _ = apply(variables, np.concatenate([x[:2], 2 * x[2:]]), train=False)
+    np.testing.assert_array_equal(with_others[:2], in_eval[:2])
+    jax.tree.map(np.testing.assert_array_equal, kept["batch_stats"], variables["batch_stats"])
+    in_train, moved = apply(variables, x, train=True)
+    assert not np.allclose(in_train, in_eval, atol=1e-3)
+    for before, after in zip(*map(jax.tree.leaves, (kept, moved)), strict=True):
+        assert (before != after).all()
+
+
+def test_densenet_names_the_smallest_image():
+    with pytest.raises(ValueError, match=r"4 blocks .* side of at least 16; got 8×8"):
+        jax.eval_shape(DenseNet(3).init, jax.random.key(0), jnp.zeros((1, 8, 8, 1)))
+
+
+@pytest.mark.parametrize("model", [SMALL[0], SMALL[2]], ids=lambda model: type(model).__name__)
+def test_sensitivity_takes_strided_and_depthwise_convolutions(model):
+    x = np.random.default_rng(0).normal(size=(3, 8, 8, 1)).astype(np.float32)
+    variables = start(model, x)
+    perturbation = Perturbation(Patches(4), Gaussian(2.0))
+    estimate = sensitivity(model.apply, variables, x, perturbation, 2, key=jax.random.key(1))
+    assert estimate.counts.sum() == 3 * 4 * 2
+
+
 # --- Dropout --------------------------------------------------------------------------------------
 
 
@@ -273,8 +344,7 @@ FASHION_VIT = ViTSmall(10, patch=4, depth=2, heads=8, hidden=256)
 
 @functools.cache
 def initial(model):
-    key = jax.random.key(0, impl="unsafe_rbg")  # compiles faster than the default
-    return jax.jit(model.init)(key, jnp.zeros((1, 28, 28, 1)))["params"]
+    return start(model, jnp.zeros((1, 28, 28, 1)))["params"]
 
 
 def layers(params, prefix=()):
@@ -294,6 +364,9 @@ def layers(params, prefix=()):
         (MLP(10), 3),
         (CNN(10), 4),
         (FASHION_VIT, 1 + 2 * (4 + 2) + 1),
+        (ViTSimple(10, depth=1, heads=2), 1 + (4 + 2) + 1),
+        (ResNet(10, width=8, blocks=(1, 1)), 1 + 2 + 3 + 1),
+        (ConvMixer(10, width=32, depth=2), 1 + 2 * 2 + 1),
     ],
 )
 def test_weights_and_biases_start_uniform_by_fan_in(model, num_layers):
@@ -322,3 +395,21 @@ def test_vit_tokens_norms_and_temperature_start_as_in_the_paper():
     norm = params["FeedForward_0"]["LayerNorm_0"]
     assert (norm["scale"] == 1).all()
     assert (norm["bias"] == 0).all()
+
+
+def test_densenet_starts_from_normal_kernels_and_no_bias():
+    params = initial(DenseNet(10, growth=8, blocks=(1, 1)))
+    convolutions = dict(layers(params))
+    last = convolutions.pop("Dense_0")
+    assert len(convolutions) == 1 + 2 + 1 + 2
+    largest = 0.0
+    for name, layer in convolutions.items():
+        assert set(layer) == {"kernel"}, name
+        kernel = np.asarray(layer["kernel"])
+        scaled = kernel * math.sqrt(math.prod(kernel.shape[:-1]) / 2)
+        # The squares have mean 1 and variance 2.
+        assert abs((scaled**2).mean() - 1) < 4 * math.sqrt(2 / scaled.size), name
+        largest = max(largest, np.abs(scaled).max())
+    assert largest > 2.5  # Flax's he_normal is cut off at 2.27
+    assert (last["bias"] == 0).all()
+    assert np.abs(last["kernel"]).max() <= 1 / math.sqrt(len(last["kernel"]))
