@@ -150,6 +150,12 @@ def test_gaussian_takes_a_standard_deviation_or_a_variance():
     assert repr(Gaussian(variance=5.0)) == "Gaussian(sigma=2.23607, variance=5)"
 
 
+def test_gaussian_noise_is_jax_s_own_for_that_shape():
+    window = jnp.zeros((3, 4, 2))
+    noise = Gaussian(sigma=1.0)(KEY, window)
+    np.testing.assert_array_equal(noise, jax.random.normal(KEY, window.shape))
+
+
 def test_scattered_pixels_are_drawn_with_replacement_from_the_whole_image():
     edit, num_draws = ScatteredPixels(16, Gaussian(variance=1.0)), 4000
     window = jnp.ones((8, 8, 3))

@@ -73,6 +73,24 @@ def batch_norm(*, train: bool, name: str | None = None) -> nn.BatchNorm:
     return nn.BatchNorm(use_running_average=not train, momentum=0.9, epsilon=1e-5, name=name)
 
 
+class Dropout(nn.Module):
+    """Sets a random share `rate` of all values to 0 in training, and scales the others up.
+
+    Flax's own dropout, number for number, but drawn flat: XLA on a CPU compiles a draw of several
+    axes several times slower (2.0 s instead of 0.3 s for the weights of 8 heads).
+    """
+
+    rate: float
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*shape"], *, train: bool) -> Float[Array, "*shape"]:
+        """With `train` the rng stream "dropout" is needed."""
+        if not train or self.rate == 0:
+            return x
+        kept = jax.random.bernoulli(self.make_rng("dropout"), 1 - self.rate, (x.size,))
+        return jnp.where(kept.reshape(x.shape), x / (1 - self.rate), jnp.zeros_like(x))
+
+
 def max_pool(
     x: Float[Array, "n H W C"], size: int = 2, *, stride: int | None = None, padding: int = 0
 ) -> Float[Array, "n h w C"]:

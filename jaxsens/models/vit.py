@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxsens.models.layers import linear
+from jaxsens.models.layers import Dropout, linear
 
 LAYER_NORM_EPSILON = 1e-5
 
@@ -84,9 +84,9 @@ class LocalityAttention(nn.Module):
         logits = jnp.einsum("nqhe,nkhe->nhqk", q * jnp.exp(log_scale), k)
         itself = jnp.eye(num_queries, x.shape[1], dtype=bool)
         logits = jnp.where(itself[None, None], jnp.finfo(logits.dtype).min, logits)
-        weights = nn.Dropout(self.dropout)(nn.softmax(logits), deterministic=not train)
+        weights = Dropout(self.dropout)(nn.softmax(logits), train=train)
         out = linear(width, self.heads * self.head_dim, name="out")(weighted_sum(weights, v))
-        return nn.Dropout(self.dropout)(out, deterministic=not train)
+        return Dropout(self.dropout)(out, train=train)
 
 
 class FeedForward(nn.Module):
@@ -100,9 +100,9 @@ class FeedForward(nn.Module):
         """The residual branch's output."""
         width = x.shape[-1]
         y = nn.gelu(linear(self.hidden, width)(layer_norm()(x)), approximate=False)
-        y = nn.Dropout(self.dropout)(y, deterministic=not train)
+        y = Dropout(self.dropout)(y, train=train)
         y = linear(width, self.hidden)(y)
-        return nn.Dropout(self.dropout)(y, deterministic=not train)
+        return Dropout(self.dropout)(y, train=train)
 
 
 class ViTSmall(nn.Module):
@@ -130,7 +130,7 @@ class ViTSmall(nn.Module):
         token = self.param("class_token", normal, (1, 1, self.width))
         position = self.param("position", normal, (1, x.shape[1] + 1, self.width))
         x = jnp.concatenate([jnp.broadcast_to(token, (x.shape[0], 1, self.width)), x], axis=1)
-        x = nn.Dropout(self.dropout)(x + position, deterministic=not train)
+        x = Dropout(self.dropout)(x + position, train=train)
         for layer in range(self.depth):
             num_queries = 1 if layer == self.depth - 1 else x.shape[1]
             attention = LocalityAttention(self.heads, self.head_dim, self.dropout)
