@@ -6,6 +6,9 @@ from jaxsens.grids import Bits, OverlappingPatches, Patches, Tokens, Whole
 from jaxsens.metrics import Metric, label_flip, relative_l2, squared_change
 from jaxsens.perturbation import Perturbation
 from jaxsens.sensitivity import sensitivity
+from jaxsens.sharpness import sharpness
+from jaxsens.sharpness_estimate import SharpnessEstimate
+from jaxsens.weight_noise import Relative, Sphere
 
 __version__ = "0.1.0"
 
@@ -18,13 +21,17 @@ __all__ = [
     "OverlappingPatches",
     "Patches",
     "Perturbation",
+    "Relative",
     "Resample",
     "ScatteredPixels",
     "SensitivityEstimate",
+    "SharpnessEstimate",
+    "Sphere",
     "Tokens",
     "Whole",
     "label_flip",
     "relative_l2",
     "sensitivity",
+    "sharpness",
     "squared_change",
 ]

@@ -180,13 +180,13 @@ class SensitivityEstimate:
         low, high = self.ci()
         return {
             "mean": self.mean,
-            "stderr": _finite_or_none(self.stderr),
-            "low": _finite_or_none(low),
-            "high": _finite_or_none(high),
+            "stderr": finite_or_none(self.stderr),
+            "low": finite_or_none(low),
+            "high": finite_or_none(high),
             "num_examples": self.num_examples,
             "num_positions": self.num_positions,
             "num_draws": self.num_draws,
-            "per_position": [_finite_or_none(v) for v in self.per_position.tolist()],
+            "per_position": [finite_or_none(v) for v in self.per_position.tolist()],
         }
 
     def to_json(self) -> str:
@@ -196,8 +196,8 @@ class SensitivityEstimate:
                 "summary": self.summary(),
                 "bounds": [repr(bound) for bound in self.bounds],
                 "provenance": asdict(self.provenance),
-                "totals": _pack(self.totals),
-                "counts": _pack(self.counts),
+                "totals": pack(self.totals),
+                "counts": pack(self.counts),
             }
         )
 
@@ -208,8 +208,8 @@ class SensitivityEstimate:
         provenance = record["provenance"] | {"seed": tuple(record["provenance"]["seed"])}
         lower, upper = (float(bound) for bound in record["bounds"])
         return cls(
-            totals=_unpack(record["totals"]),
-            counts=_unpack(record["counts"]),
+            totals=unpack(record["totals"]),
+            counts=unpack(record["counts"]),
             bounds=(lower, upper),
             provenance=Provenance(**provenance),
         )
@@ -239,7 +239,7 @@ def confidence_interval(
     return lower + low * (upper - lower), lower + high * (upper - lower)
 
 
-def _finite_or_none(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
     """JSON has neither nan nor infinity."""
     return value if math.isfinite(value) else None
 
@@ -248,12 +248,13 @@ def _ratio(total: np.ndarray, count: np.ndarray) -> np.ndarray:
     return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
 
 
-def _pack(array: np.ndarray) -> dict[str, Any]:
+def pack(array: np.ndarray) -> dict[str, Any]:
     """Arrays of small counts shrink fifty-fold; a plain list of 60,000 × 49 numbers is 20 MB."""
     data = base64.b64encode(zlib.compress(np.ascontiguousarray(array).tobytes())).decode()
     return {"shape": array.shape, "dtype": array.dtype.str, "zlib_base64": data}
 
 
-def _unpack(packed: dict[str, Any]) -> np.ndarray:
+def unpack(packed: dict[str, Any]) -> np.ndarray:
+    """The array that `pack` packed."""
     data = zlib.decompress(base64.b64decode(packed["zlib_base64"]))
     return np.frombuffer(data, packed["dtype"]).reshape(packed["shape"]).copy()

@@ -84,7 +84,7 @@ def sensitivity(
     """
     started = time.perf_counter()
     metric = metrics.as_metric(metric)
-    key = _typed_key(key)
+    key = typed_key(key)
     x = _checked_inputs(x, perturbation)
     example = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
     num_positions = perturbation.num_positions(example.shape)
@@ -136,7 +136,8 @@ def sensitivity(
     )
 
 
-def _typed_key(key: PRNGKeyArray | Array) -> PRNGKeyArray:
+def typed_key(key: PRNGKeyArray | Array) -> PRNGKeyArray:
+    """One key of the new kind, from a key of either kind; ValueError for anything else."""
     if not hasattr(key, "dtype"):
         raise ValueError(f"key must be a JAX random key, jax.random.key(seed); got {key!r}")
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
