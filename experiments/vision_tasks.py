@@ -1,38 +1,91 @@
-"""The datasets of the vision experiment as the paper uses them, with its numbers as data.
+"""The image datasets as the paper uses them, with its numbers as data.
 
 Models, learning rates, batch sizes, patches and noise are those of arXiv 2403.06925; where it
 is silent, a comment says what was chosen.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import flax.linen as nn
 
-from jaxsens.models import CNN, MLP, ViTSmall
+from jaxsens.models import CNN, MLP, ConvMixer, DenseNet, ResNet, ViTSimple, ViTSmall
 
-ModelName = Literal["mlp-leaky", "mlp-sigmoid", "cnn", "vit-small"]
+Preset = Literal["quick", "small", "paper"]
+ModelName = Literal[
+    "mlp-leaky",
+    "mlp-sigmoid",
+    "cnn",
+    "densenet",
+    "resnet",
+    "convmixer",
+    "vit-small",
+    "vit-simple",
+]
 LABELS: dict[ModelName, str] = {
     "mlp-leaky": "MLP-LeakyReLU",
     "mlp-sigmoid": "MLP-sigmoid",
     "cnn": "CNN",
+    "densenet": "DenseNet-121",
+    "resnet": "ResNet-18",
+    "convmixer": "ConvMixer",
     "vit-small": "ViT-small",
+    "vit-simple": "ViT-simple",
 }
 
 
 @dataclass(frozen=True)
 class ModelSetting:
-    """A model on one dataset: how it is built and trained, and what the paper measured."""
+    """A model on one dataset: how it is built and trained, and what the paper measured.
+
+    Attributes:
+      build: the paper's model.
+      learning_rate: the paper's.
+      paper: the paper's sensitivity at the end of training, if it gives one.
+      reduced: a smaller model of the same kind, for a CPU; default the same model.
+    """
 
     build: Callable[[], nn.Module]
     learning_rate: float
     paper: float | None = None
+    reduced: Callable[[], nn.Module] | None = None
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of everything a preset uses; None means all there is.
+
+    Attributes:
+      epochs: passes over the training images.
+      evaluate_every: epochs between two evaluations.
+      num_measured: training images in the final measurement.
+      tolerance: half-width of the 95 % interval of each point along training.
+      num_accuracy: images, at the most, for each accuracy.
+      num_train: training images.
+      reduced: whether models are the reduced ones.
+    """
+
+    epochs: int
+    evaluate_every: int
+    num_measured: int | None
+    tolerance: float
+    num_accuracy: int | None = 10_000
+    num_train: int | None = None
+    reduced: bool = False
+
+
+SCALES: dict[Preset, Scale] = {
+    "quick": Scale(epochs=40, evaluate_every=5, num_measured=1437, tolerance=0.01),
+    "small": Scale(epochs=20, evaluate_every=5, num_measured=2000, tolerance=0.003),
+    # The number of epochs is the default of the released code; the paper gives none.
+    "paper": Scale(50, 5, num_measured=None, tolerance=0.001, num_accuracy=None),
+}
 
 
 @dataclass(frozen=True)
 class Task:
-    """A dataset as the paper uses it."""
+    """A dataset as the paper uses it; `scales` replaces those of `SCALES`."""
 
     figure: str
     patch: int
@@ -42,6 +95,11 @@ class Task:
     models: dict[ModelName, ModelSetting]
     orderings: tuple[tuple[ModelName, ModelName], ...]
     binary: bool = False
+    scales: dict[Preset, Scale] = field(default_factory=dict)
+
+    def scale(self, preset: Preset) -> Scale:
+        """How much of everything the preset uses on this dataset."""
+        return self.scales.get(preset, SCALES[preset])
 
 
 #: ViT < CNN < MLP, as pairs (less, more sensitive).
@@ -52,6 +110,44 @@ _ORDER: tuple[tuple[ModelName, ModelName], ...] = (
     ("cnn", "mlp-leaky"),
     ("cnn", "mlp-sigmoid"),
 )
+
+#: ViT-simple < ViT-small < ResNet < DenseNet; the second version puts ConvMixer above the ViTs.
+_COLOUR_ORDER: tuple[tuple[ModelName, ModelName], ...] = (
+    ("vit-simple", "vit-small"),
+    ("vit-small", "convmixer"),
+    ("vit-small", "resnet"),
+    ("vit-small", "densenet"),
+    ("vit-simple", "resnet"),
+    ("vit-simple", "densenet"),
+    ("resnet", "densenet"),
+)
+
+
+def _reduced_vit(hidden: int) -> nn.Module:
+    return ViTSmall(10, 4, depth=3, heads=4, hidden=hidden)
+
+
+#: The models for 32×32 colour images. Reduced: a quarter of the ResNet's width, an eighth of the
+#: ViT's heads and three of its eight blocks, and so on, about 25 million products a pass each.
+_COLOUR_MODELS: dict[ModelName, ModelSetting] = {
+    "densenet": ModelSetting(
+        lambda: DenseNet(10), 0.005, 0.3673, lambda: DenseNet(10, growth=12, blocks=(3, 6, 12, 8))
+    ),
+    "resnet": ModelSetting(lambda: ResNet(10), 0.001, 0.0827, lambda: ResNet(10, width=16)),
+    # The paper gives no learning rate and no size for ConvMixer.
+    "convmixer": ModelSetting(
+        lambda: ConvMixer(10), 0.05, None, lambda: ConvMixer(10, width=128, depth=8)
+    ),
+    "vit-small": ModelSetting(
+        lambda: ViTSmall(10, 4, depth=8, heads=32, hidden=256),
+        0.1,
+        0.0050,
+        lambda: _reduced_vit(256),
+    ),
+    "vit-simple": ModelSetting(
+        lambda: ViTSimple(10), 0.2, 0.0014, lambda: ViTSimple(10, depth=3, heads=4, hidden=256)
+    ),
+}
 
 TASKS: dict[str, Task] = {
     # Not in the paper: its models and noise on 8×8 images, so that the direction shows in minutes.
@@ -69,6 +165,28 @@ TASKS: dict[str, Task] = {
             "vit-small": ModelSetting(lambda: ViTSmall(10, 2, depth=2, heads=8, hidden=256), 0.1),
         },
         orderings=_ORDER,
+    ),
+    # Not in the paper: generated images of CIFAR-10's size, with its noise and reduced models.
+    "shapes": Task(
+        figure="like Fig. 6",
+        patch=4,
+        edit="gaussian",
+        variance=1.0,
+        batch_size=50,
+        models={
+            "mlp-leaky": ModelSetting(lambda: MLP(10), 0.1),
+            "resnet": ModelSetting(lambda: ResNet(10, width=8), 0.05),
+            "convmixer": ModelSetting(lambda: ConvMixer(10, width=64, depth=2), 0.05),
+            "vit-small": ModelSetting(lambda: ViTSmall(10, 4, depth=2, heads=2, hidden=128), 0.1),
+        },
+        orderings=(
+            ("vit-small", "resnet"),
+            ("vit-small", "convmixer"),
+            ("vit-small", "mlp-leaky"),
+        ),
+        scales={
+            "quick": Scale(20, 5, num_measured=200, tolerance=0.01),
+        },
     ),
     # Digit < 5 against ≥ 5. The paper does not say what replaces a patch; here, the same patch of
     # another image.
@@ -100,5 +218,41 @@ TASKS: dict[str, Task] = {
             ),
         },
         orderings=_ORDER,
+    ),
+    "cifar10": Task(
+        figure="Fig. 6",
+        patch=4,
+        edit="gaussian",
+        variance=1.0,
+        batch_size=100,
+        models=_COLOUR_MODELS,
+        orderings=_COLOUR_ORDER,
+        scales={
+            "quick": Scale(2, 1, num_measured=100, tolerance=0.01, num_train=2000, reduced=True),
+            "small": Scale(20, 4, num_measured=500, tolerance=0.005, reduced=True),
+        },
+    ),
+    "svhn": Task(
+        figure="Fig. 5",
+        patch=4,
+        edit="gaussian",
+        variance=1.0,
+        batch_size=100,
+        models={
+            "resnet": ModelSetting(
+                lambda: ResNet(10), 0.0015, 0.0516, lambda: ResNet(10, width=16)
+            ),
+            "vit-small": ModelSetting(
+                lambda: ViTSmall(10, 4, depth=8, heads=32, hidden=512),
+                0.1,
+                0.0147,
+                lambda: _reduced_vit(512),
+            ),
+        },
+        orderings=(("vit-small", "resnet"),),
+        scales={
+            "quick": Scale(2, 1, num_measured=100, tolerance=0.01, num_train=2000, reduced=True),
+            "small": Scale(20, 4, num_measured=500, tolerance=0.005, reduced=True),
+        },
     ),
 }

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens.checkpoint import Checkpoints
 from jaxsens.objectives import Objective, cross_entropy
@@ -206,6 +206,27 @@ def _without_params(variables: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in variables.items() if name != "params"}
 
 
+def correct(
+    apply_fn: Callable[[Any, Array], Any],
+    variables: Any,
+    x: Shaped[Array | np.ndarray, "n ..."],
+    y: Int[Array | np.ndarray, " n"],
+    *,
+    batch_size: int = 500,
+) -> Bool[np.ndarray, " n"]:
+    """For each example whether its argmax is the label, in eval mode.
+
+    >>> correct(lambda _, x: x, (), jnp.eye(3), jnp.array([0, 1, 1]))
+    array([ True,  True, False])
+    """
+    hits = np.zeros(len(x), bool)
+    for start in range(0, len(x), batch_size):
+        # The last batch is filled up with its last example: one shape, so one compilation.
+        rows = np.minimum(np.arange(start, start + batch_size), len(x) - 1)
+        hits[rows] = np.asarray(_hits(apply_fn, variables, x[rows], y[rows]))
+    return hits
+
+
 def accuracy(
     apply_fn: Callable[[Any, Array], Any],
     variables: Any,
@@ -219,12 +240,7 @@ def accuracy(
     >>> accuracy(lambda _, x: x, (), jnp.eye(3), jnp.array([0, 1, 1]))
     0.6666666666666666
     """
-    correct = 0
-    for start in range(0, len(x), batch_size):
-        rows = np.minimum(np.arange(start, start + batch_size), len(x) - 1)
-        hits = _hits(apply_fn, variables, x[rows], y[rows])
-        correct += int(np.asarray(hits)[: len(x) - start].sum())
-    return correct / len(x)
+    return float(correct(apply_fn, variables, x, y, batch_size=batch_size).mean())
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -92,8 +92,9 @@ def test_presets_are_valid_and_differ_in_numbers_only():
     for name in experiment_names():
         module = load_experiment(name)
         assert set(module.PRESETS) == set(module.COST) == {"quick", "small", "paper"}
-        for config in module.PRESETS.values():
-            assert config.resolved() == config.resolved().resolved()
+        for preset, config in module.PRESETS.items():
+            resolved = config.resolved(preset)
+            assert resolved == resolved.resolved(preset)
 
 
 def test_a_run_leaves_the_whole_folder_and_is_finished_the_second_time(capsys, tmp_path):

@@ -1,0 +1,185 @@
+"""Ablations (Figs 12 and 13): does the ViT stay insensitive with Adam, other depths and heads?
+
+One ViT-small is trained as in `vision`, then again with one thing changed at a time: Adam with its
+step schedule instead of SGD, fewer or more blocks, fewer or more heads. A convolutional network is
+trained as the mark that all of them should stay below.
+
+    python -m jaxsens.run --exp ablations
+    python -m jaxsens.run --exp ablations --preset small --data-dir DATA
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from jaxsens import data
+from jaxsens.results import Claim, Results, environment
+from jaxsens.runfolder import RunFolder
+from jaxsens.training import Recipe
+
+from . import vision_views as views
+from .vision_study import Arm, ImageConfig, Images, arm, estimate_of, load, seconds, train
+from .vision_tasks import ModelName, Preset
+
+__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+
+#: The convolutional network that the ViTs are held against.
+REFERENCE: dict[str, ModelName] = {"digits": "cnn", "fashion_mnist": "cnn", "cifar10": "resnet"}
+#: Depths and heads tried; on CIFAR-10 the paper's, elsewhere around the dataset's own model.
+DEPTHS = {"digits": (1, 2, 3), "fashion_mnist": (1, 2, 3), "cifar10": (4, 8, 10)}
+HEADS = {"digits": (4, 8, 12), "fashion_mnist": (4, 8, 12), "cifar10": (16, 24, 32)}
+REDUCED_DEPTHS, REDUCED_HEADS = (2, 3, 4), (2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Config(ImageConfig):
+    """Flags of the experiment; None means the paper's or the preset's value for the dataset."""
+
+    dataset: Literal["digits", "fashion_mnist", "cifar10"] = "digits"
+    """Images to train on."""
+    depths: tuple[int, ...] = ()
+    """Numbers of blocks of the ViT."""
+    heads: tuple[int, ...] = ()
+    """Numbers of heads of the ViT."""
+    adam_rate: float = 0.002
+    """First learning rate of Adam, halved every `adam_decay_epochs` epochs."""
+    adam_decay_epochs: int = 8
+    """Epochs between two halvings of Adam's learning rate."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("depths", "heads"):
+            if any(value < 1 for value in getattr(self, name)):
+                raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
+        if self.adam_rate <= 0 or self.adam_decay_epochs < 1:
+            raise ValueError("adam_rate and adam_decay_epochs must be positive")
+
+    def resolved(self, preset: Preset) -> "Config":
+        """The config with everything that was left open filled in."""
+        config = super().resolved(preset)
+        reduced = config.reduced and config.dataset == "cifar10"
+        return dataclasses.replace(
+            config,
+            depths=config.depths or (REDUCED_DEPTHS if reduced else DEPTHS[config.dataset]),
+            heads=config.heads or (REDUCED_HEADS if reduced else HEADS[config.dataset]),
+        )
+
+
+PRESETS = {
+    "quick": Config(epochs=20, num_measured=300),
+    "small": Config(dataset="cifar10", epochs=8, evaluate_every=4, num_measured=200),
+    "paper": Config(dataset="cifar10"),
+}
+
+COST = {
+    "quick": "handwritten digits (embedded), minutes on 2 cores",
+    "small": "CIFAR-10, reduced models, about an hour on 2 cores",
+    "paper": "CIFAR-10, 50 epochs, seven models: for a GPU or TPU",
+}
+
+
+@dataclass(frozen=True)
+class Arms:
+    """The reference, the ViT as it is, and its variants by what was changed."""
+
+    reference: Arm
+    base: Arm
+    adam: Arm
+    depths: tuple[Arm, ...]
+    heads: tuple[Arm, ...]
+
+    def all(self) -> tuple[Arm, ...]:
+        """Every arm once; the ViT as it is stands among its depths and heads too."""
+        arms = (self.reference, self.base, self.adam, *self.depths, *self.heads)
+        return tuple({each.name: each for each in arms}.values())
+
+
+def arms_of(config: Config) -> Arms:
+    """What is trained."""
+    base = arm(config, "vit-small")
+    base = dataclasses.replace(base, label=f"{base.label}, SGD")
+
+    def variant(field: Literal["depth", "heads"], value: int) -> Arm:
+        if getattr(base.model, field) == value:
+            return base
+        changed: dict[str, Any] = {field: value}
+        return dataclasses.replace(
+            base,
+            name=f"vit-small-{field}-{value}",
+            label=f"{field} {value}",
+            model=base.model.clone(**changed),
+            paper=None,
+        )
+
+    adam = Recipe(
+        *("adam", config.adam_rate, base.recipe.batch_size, "step"),
+        decay=0.5,
+        decay_epochs=config.adam_decay_epochs,
+    )
+    return Arms(
+        reference=arm(config, REFERENCE[config.dataset]),
+        base=base,
+        adam=dataclasses.replace(
+            base, name="vit-small-adam", label="ViT-small, Adam", recipe=adam, paper=None
+        ),
+        depths=tuple(variant("depth", value) for value in config.depths),
+        heads=tuple(variant("heads", value) for value in config.heads),
+    )
+
+
+def run(config: Config, images: Images, folder: RunFolder) -> Results:
+    """Trains, measures, compares."""
+    arms = arms_of(config)
+    for each in arms.all():
+        train(config, images, each, folder)
+    estimates = {each.name: estimate_of(folder, each) for each in arms.all()}
+    below = [
+        views.less_sensitive(each, arms.reference, estimates)
+        for each in arms.all()
+        if each is not arms.reference
+    ]
+    title = data.spec(config.dataset).title
+    return Results(
+        experiment="ablations",
+        title=f"Optimiser, depth and heads: {title}",
+        summary=f"{sum(claim.holds for claim in below)} of {len(below)} variants of the ViT are "
+        f"less sensitive than {arms.reference.label}.",
+        claims=(
+            *below,
+            views.less_sensitive(arms.base, arms.adam, estimates),
+            _hardly_matters("Depth", arms.depths, arms.reference, estimates),
+            _hardly_matters("The number of heads", arms.heads, arms.reference, estimates),
+        ),
+        tables=(views.sensitivity_table(config, arms.all(), estimates, folder),),
+        figures=(
+            views.training_figure(
+                (arms.base, arms.adam, arms.reference), folder, "like Fig. 12", "optimisers"
+            ),
+            views.training_figure(
+                (*arms.depths, arms.reference), folder, "like Fig. 13, depth", "depths"
+            ),
+            views.training_figure(
+                (*arms.heads, arms.reference), folder, "like Fig. 13, heads", "heads"
+            ),
+            views.final_figure(config, arms.all(), estimates, folder),
+        ),
+        values={name: estimate.summary() for name, estimate in estimates.items()},
+        config=dataclasses.asdict(config),
+        environment=environment(),
+        seconds=seconds(folder),
+    )
+
+
+def _hardly_matters(
+    what: str, variants: tuple[Arm, ...], reference: Arm, estimates: views.Estimates
+) -> Claim:
+    means = [estimates[each.name].mean for each in variants]
+    spread, gap = max(means) - min(means), estimates[reference.name].mean - max(means)
+    return Claim(
+        statement=f"{what} moves the ViT's sensitivity by less than the gap to {reference.label}",
+        paper="no effect, by eye in the figures",
+        measured=f"spread {spread:.4f} over "
+        + ", ".join(f"{each.label} {mean:.4f}" for each, mean in zip(variants, means, strict=True))
+        + f"; gap {gap:.4f}",
+        holds=spread < gap,
+    )

@@ -1,0 +1,116 @@
+"""Two ways to lower a model's sensitivity (Section 7 of the paper), for any model.
+
+* regularise: the loss also prices how much noise on one random patch moves the logits;
+* augment: the training set also holds (or only holds) every image with noise all over it.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from jaxsens import Gaussian, OverlappingPatches, Patches, Perturbation
+from jaxsens.objectives import SensitivityRegularized
+
+from .vision_study import Arm, ImageConfig, arm
+from .vision_tasks import ModelName
+
+Intervention = Literal["regularise", "augment"]
+SUFFIXES: dict[Intervention, str] = {"regularise": "+ reg.", "augment": "+ aug."}
+
+#: The paper's learning rates with an intervention; elsewhere the model's own is kept.
+RATES: dict[tuple[str, str, Intervention], float] = {
+    ("cifar10", "vit-small", "regularise"): 0.16,
+    ("cifar10", "vit-small", "augment"): 0.2,
+}
+
+
+@dataclass(frozen=True)
+class Augmented:
+    """Noise N(0, variance) on whole images, labels kept, drawn once before training."""
+
+    variance: float
+    images: Literal["doubled", "replaced"] = "doubled"
+
+    def __call__(
+        self, key: PRNGKeyArray, x: Float[Array, "n H W C"], y: Int[Array, " n"]
+    ) -> tuple[Float[Array, "m H W C"], Int[Array, " m"]]:
+        """The images to train on: the clean ones first, if they are kept."""
+        noisy = Gaussian(variance=self.variance)(key, x)
+        if self.images == "replaced":
+            return noisy, y
+        return jnp.concatenate([x, noisy]), jnp.concatenate([y, y])
+
+
+@dataclass(frozen=True)
+class InterventionConfig(ImageConfig):
+    """Flags of experiments with interventions."""
+
+    interventions: tuple[Intervention, ...] = ("regularise", "augment")
+    """What is tried to lower the sensitivity."""
+    intervene_on: tuple[ModelName, ...] = ("vit-small",)
+    """Models on which it is tried."""
+    strength: float = 0.25
+    """Weight of the regulariser."""
+    form: Literal["additive", "convex"] = "additive"
+    """CE + strength·MSE as in the paper, or (1 - strength)·CE + strength·MSE as in its code."""
+    regularised_patch: Literal["aligned", "free"] = "aligned"
+    """Whether the regulariser's patch lies on the grid, or anywhere as in the code."""
+    regularised_variance: float = 1.0
+    """Variance of the noise on the regulariser's patch."""
+    augmented_images: Literal["doubled", "replaced"] = "doubled"
+    """Whether noisy images join the clean ones or replace them; the paper does not say."""
+    augmented_variance: float = 0.1
+    """Variance of the noise on augmented images."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.check_models(self.intervene_on)
+        if len(set(self.interventions)) < len(self.interventions):
+            raise ValueError(f"an intervention is named twice: {', '.join(self.interventions)}")
+        for intervention in self.interventions:
+            self._apply(intervention)
+
+    def arms(self, models: Sequence[ModelName]) -> list[Arm]:
+        """The models as they are, each followed by its interventions."""
+        found = []
+        for model in models:
+            base = arm(self, model)
+            found.append(base)
+            if model in self.intervene_on:
+                found += [self.intervened(base, each) for each in self.interventions]
+        return found
+
+    def pairs(self, arms: Sequence[Arm]) -> list[tuple[Arm, Arm]]:
+        """Every arm with an intervention, beside the one without."""
+        by_name = {each.name: each for each in arms}
+        return [
+            (by_name[f"{model}-{each}"], by_name[model])
+            for model in self.intervene_on
+            for each in self.interventions
+            if model in by_name
+        ]
+
+    def intervened(self, base: Arm, intervention: Intervention) -> Arm:
+        """The arm with one intervention, from the same first weights and in the same order."""
+        rate = RATES.get((self.dataset, base.name, intervention), base.recipe.learning_rate)
+        recipe = dataclasses.replace(base.recipe, learning_rate=self.learning_rate or rate)
+        return dataclasses.replace(
+            base,
+            name=f"{base.name}-{intervention}",
+            label=f"{base.label} {SUFFIXES[intervention]}",
+            recipe=recipe,
+            paper=None,
+            **self._apply(intervention),
+        )
+
+    def _apply(self, intervention: Intervention) -> dict:
+        if intervention == "augment":
+            return {"augment": Augmented(self.augmented_variance, self.augmented_images)}
+        grid = Patches if self.regularised_patch == "aligned" else OverlappingPatches
+        noise = Gaussian(variance=self.regularised_variance)
+        perturbation = Perturbation(grid(self.patch or 1), noise)
+        return {"objective": SensitivityRegularized(perturbation, self.strength, self.form)}

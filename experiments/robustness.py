@@ -1,0 +1,205 @@
+"""Robustness (Figs 9, 14 and 15): are less sensitive models more robust to corrupted images?
+
+Models are trained as in `vision`, the ViT also with two interventions that lower its sensitivity,
+and all are tested on corrupted images: the official CIFAR-10-C files if they are in the data
+folder, otherwise the same corruptions made anew from the clean test images with its constants.
+
+    python -m jaxsens.run --exp robustness
+    python -m jaxsens.run --exp robustness --preset small --data-dir DATA
+
+The mean corruption error is the plain mean over corruptions, as is usual for CIFAR-10-C (ImageNet-C
+divides by the errors of AlexNet first). Its interval is clustered by image: every corruption is
+applied to the same images. Rank correlation is Spearman's over the models; its interval resamples
+images, so it tells how well the models were measured, not how other models would behave, and its
+p-value is exact over all orders of the models.
+"""
+
+import dataclasses
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from jaxtyping import Bool
+
+from jaxsens import corruptions, data
+from jaxsens.results import Results, environment
+from jaxsens.runfolder import RunFolder, write_atomic
+from jaxsens.training import correct
+
+from . import robustness_views as views
+from . import vision_study as study
+from .interventions import InterventionConfig
+from .rank_correlation import rank_correlation
+from .vision_study import Arm, Images
+from .vision_tasks import ModelName, Preset
+from .vision_views import sensitivity_table, training_figure
+
+__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+
+#: Fig. 9's fourteen corruptions and JPEG, which Fig. 14 adds.
+CORRUPTIONS = (
+    *("gaussian_noise", "shot_noise", "impulse_noise"),
+    *("gaussian_blur", "glass_blur", "motion_blur", "zoom_blur"),
+    *("snow", "frost", "fog", "brightness", "contrast"),
+    *("elastic_transform", "pixelate", "jpeg_compression"),
+)
+
+
+@dataclass(frozen=True)
+class Config(InterventionConfig):
+    """Flags of the experiment; None means the paper's or the preset's value for the dataset."""
+
+    dataset: Literal["shapes", "cifar10"] = "shapes"
+    """Images to train on."""
+    models: tuple[ModelName, ...] = ()
+    """Models to compare; default all that the paper has for the dataset."""
+    corruptions: tuple[str, ...] = CORRUPTIONS
+    """Corruptions to test on."""
+    severity: int = 2
+    """1 to 5; the paper's main figure has 2, Fig. 14 has 1."""
+    num_corrupted: int | None = None
+    """Test images of each corruption; default all."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.check_models(self.models)
+        if not self.corruptions:
+            raise ValueError("corruptions must name at least one")
+        for name in self.corruptions:
+            corruptions.corruption(name, self.severity)
+        if self.num_corrupted is not None and self.num_corrupted < 1:
+            raise ValueError(f"num_corrupted must be positive; got {self.num_corrupted}")
+
+    def resolved(self, preset: Preset) -> "Config":
+        """The config with everything that was left open filled in."""
+        config = super().resolved(preset)
+        return dataclasses.replace(config, models=config.models or tuple(config.task.models))
+
+
+PRESETS = {
+    "quick": Config(),
+    "small": Config(dataset="cifar10", num_corrupted=2000),
+    "paper": Config(dataset="cifar10"),
+}
+
+COST = {
+    "quick": "generated shapes, minutes on 2 cores",
+    "small": "CIFAR-10, reduced models, hours on 2 cores",
+    "paper": "CIFAR-10, 50 epochs, every corruption in full: for a GPU or TPU",
+}
+
+
+@dataclass(frozen=True)
+class Corrupted:
+    """Clean images and corrupted test images."""
+
+    images: Images
+    tests: dict[str, corruptions.CorruptedSet]
+
+
+def load(config: Config, data_dir: Path | None) -> Corrupted:
+    """The clean images, and the corrupted test sets: read or made."""
+    images = study.load(config, data_dir)
+    some = slice(config.num_corrupted)
+    clean = (corruptions.to_uint8(images.x_test[some]), images.y_test[some])
+    tests = {}
+    for index, name in enumerate(config.corruptions):
+        key = jax.random.fold_in(jax.random.key(config.seed), index)
+        tests[name] = _corrupted(config, clean, name, key, data_dir)
+    return Corrupted(images, tests)
+
+
+def _corrupted(
+    config: Config, clean: tuple[Any, Any], name: str, key: Any, data_dir: Path | None
+) -> corruptions.CorruptedSet:
+    if config.dataset != "cifar10":
+        # Official files hold CIFAR-10: they say nothing about another dataset.
+        images = corruptions.corrupt(clean[0], name, config.severity, key=key)
+        return corruptions.CorruptedSet(
+            images, clean[1], name, config.severity, corruptions.REGENERATED
+        )
+    found = corruptions.load(name, config.severity, clean=clean, key=key, data_dir=data_dir)
+    some = slice(config.num_corrupted)
+    return dataclasses.replace(found, images=found.images[some], labels=found.labels[some])
+
+
+def run(config: Config, loaded: Corrupted, folder: RunFolder) -> Results:
+    """Trains, measures, corrupts, compares."""
+    arms = config.arms(config.models)
+    for each in arms:
+        study.train(config, loaded.images, each, folder, _tester(config, loaded, each, folder))
+    estimates = {each.name: study.estimate_of(folder, each) for each in arms}
+    errors = {each.name: ~_outcomes(folder, each) for each in arms}
+    source = next(iter(loaded.tests.values())).source
+    rank = rank_correlation(
+        [estimates[each.name].per_example for each in arms],
+        [errors[each.name].mean(axis=0) for each in arms],
+    )
+    return Results(
+        experiment="robustness",
+        title=f"Robustness: {data.spec(config.dataset).title}, {source}, severity "
+        f"{config.severity}",
+        summary=f"Spearman's rank correlation between sensitivity and mean corruption error over "
+        f"{len(arms)} models is {rank.value:.2f} (95 % interval {rank.low:.2f} to {rank.high:.2f} "
+        f"over resampled images; exact p = {rank.p_value:.3f}).",
+        claims=(
+            *views.intervention_claims(config.pairs(arms), estimates, errors, config.corruptions),
+            *views.transformer_claims(arms, errors),
+            views.rank_claim(rank),
+        ),
+        tables=(
+            views.error_table(config, arms, estimates, errors, source),
+            views.accuracy_table(config, arms, errors, folder),
+            sensitivity_table(config, arms, estimates, folder),
+        ),
+        figures=(
+            views.panels(config.corruptions, arms, folder),
+            views.scatter(arms, estimates, errors, folder),
+            training_figure(arms, folder, "sensitivity along training"),
+        ),
+        values={
+            each.name: estimates[each.name].summary()
+            | {"mean_corruption_error": float(errors[each.name].mean())}
+            for each in arms
+        }
+        | {"rank_correlation": dataclasses.asdict(rank)},
+        config=dataclasses.asdict(config),
+        environment=environment(),
+        seconds=study.seconds(folder),
+    )
+
+
+def _tester(config: Config, loaded: Corrupted, each: Arm, folder: RunFolder) -> study.Extra:
+    """Accuracy on every corruption at every evaluation; image by image at the last."""
+
+    def test(epoch: int, variables: Any) -> study.Record:
+        outcomes = np.stack(
+            [
+                correct(
+                    each.model.apply,
+                    variables,
+                    test.images.astype(np.float32) / np.float32(127.5) - 1,
+                    test.labels.astype(np.int32),
+                )
+                for test in loaded.tests.values()
+            ]
+        )
+        if epoch == config.epochs:
+            buffer = io.BytesIO()
+            np.save(buffer, outcomes, allow_pickle=False)
+            write_atomic(_outcome_file(folder, each), buffer.getvalue())
+        accuracies = outcomes.mean(axis=1)
+        return {"corrupted": dict(zip(loaded.tests, map(float, accuracies), strict=True))}
+
+    return test
+
+
+def _outcome_file(folder: RunFolder, each: Arm) -> Path:
+    return folder.path / "corrupted" / f"{each.name}.npy"
+
+
+def _outcomes(folder: RunFolder, each: Arm) -> Bool[np.ndarray, "corruptions n"]:
+    return np.load(_outcome_file(folder, each), allow_pickle=False)

@@ -1,0 +1,185 @@
+"""How the robustness experiment tells what it found: claims, tables and figures.
+
+Errors are Boolean tables (corruptions, n): every corruption on the same n test images, so intervals
+are clustered by image.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from jaxsens import data, figures
+from jaxsens.estimate import confidence_interval
+from jaxsens.results import Claim, Figure, Table
+from jaxsens.runfolder import RunFolder
+
+from .rank_correlation import RankCorrelation
+from .vision_study import Arm, ImageConfig, final_records, records_of
+from .vision_tasks import LABELS
+from .vision_views import Estimates, less_sensitive
+
+Errors = Mapping[str, Bool[np.ndarray, "corruptions n"]]
+
+
+def _is_noise_or_blur(name: str) -> bool:
+    return name.endswith(("_noise", "_blur"))
+
+
+def _is_transformer(arm: Arm) -> bool:
+    return arm.name.startswith("vit")
+
+
+def _positive(statement: str, paper: str, gains: Float[np.ndarray, " n"], what: str) -> Claim:
+    low, high = confidence_interval(gains, (-math.inf, math.inf), 0.95)
+    return Claim(
+        statement=statement,
+        paper=paper,
+        measured=f"{what} {gains.mean():+.4f}, 95 % interval {low:+.4f} to {high:+.4f}",
+        holds=low > 0,
+    )
+
+
+def intervention_claims(
+    pairs: Sequence[tuple[Arm, Arm]],
+    estimates: Estimates,
+    errors: Errors,
+    corruptions: Sequence[str],
+) -> list[Claim]:
+    """Does what lowers sensitivity raise robustness, and most of all to noise and blur?"""
+    local = np.array([_is_noise_or_blur(name) for name in corruptions])
+    claims = []
+    for changed, base in pairs:
+        gains = errors[base.name].astype(float) - errors[changed.name].astype(float)
+        claims += [
+            less_sensitive(changed, base, estimates),
+            _positive(
+                f"{changed.label} is more accurate on corrupted images than {base.label}",
+                "better, by eye in the figures",
+                gains.mean(axis=0),
+                "mean gain in accuracy",
+            ),
+        ]
+        if local.any() and not local.all():
+            claims.append(
+                _positive(
+                    f"{changed.label} gains more on noise and blur than on other corruptions",
+                    "helps noise and blur most",
+                    gains[local].mean(axis=0) - gains[~local].mean(axis=0),
+                    "difference of the gains",
+                )
+            )
+    return claims
+
+
+def transformer_claims(arms: Sequence[Arm], errors: Errors) -> list[Claim]:
+    """Are ViTs better than other models on almost all corruptions?"""
+    claims = []
+    for vit in (each for each in arms if _is_transformer(each) and each.name in LABELS):
+        for other in (each for each in arms if not _is_transformer(each) and each.name in LABELS):
+            mine, theirs = (errors[each.name].mean(axis=1) for each in (vit, other))
+            wins = int((mine < theirs).sum())
+            claims.append(
+                Claim(
+                    statement=f"{vit.label} is more accurate than {other.label} on almost all "
+                    "corruptions (at least four of five)",
+                    paper="almost all, by eye in the figures",
+                    measured=f"on {wins} of {len(mine)}; mean error {mine.mean():.4f} against "
+                    f"{theirs.mean():.4f}",
+                    holds=wins >= 0.8 * len(mine),
+                )
+            )
+    return claims
+
+
+def rank_claim(rank: RankCorrelation) -> Claim:
+    """Do sensitivity and corruption error order the models alike?"""
+    return Claim(
+        statement="More sensitive models have a larger mean corruption error (rank correlation)",
+        paper="no number given",
+        measured=str(rank),
+        holds=rank.low > 0,
+    )
+
+
+def error_table(
+    config: ImageConfig, arms: Sequence[Arm], estimates: Estimates, errors: Errors, source: str
+) -> Table:
+    """Sensitivity beside mean corruption error."""
+    rows = []
+    for each in arms:
+        estimate, per_image = estimates[each.name], errors[each.name].mean(axis=0)
+        low, high = estimate.ci()
+        error_low, error_high = confidence_interval(per_image, (0.0, 1.0), 0.95)
+        rows.append(
+            (
+                each.label,
+                f"{estimate.mean:.4f}",
+                f"{low:.4f} – {high:.4f}",
+                f"{per_image.mean():.4f}",
+                f"{error_low:.4f} – {error_high:.4f}",
+            )
+        )
+    num_corruptions, n = errors[arms[0].name].shape
+    return Table(
+        title=f"Sensitivity and mean corruption error on {data.spec(config.dataset).title}",
+        columns=("model", "sensitivity", "95 % interval", "mean corr. error", "95 % interval"),
+        rows=tuple(rows),
+        note=f"{source}; {num_corruptions} corruptions of {n} test images each.",
+    )
+
+
+def accuracy_table(
+    config: ImageConfig, arms: Sequence[Arm], errors: Errors, folder: RunFolder
+) -> Table:
+    """Accuracy on clean images and on every corruption; its standard error is in the note."""
+    records = final_records(config, folder)
+    names = list(records[arms[0].name]["corrupted"])
+    clean = ("clean", *(f"{records[each.name]['test_accuracy']:.3f}" for each in arms))
+    rows = [
+        (name.replace("_", " "), *(f"{1 - errors[each.name][i].mean():.3f}" for each in arms))
+        for i, name in enumerate(names)
+    ]
+    n = errors[arms[0].name].shape[1]
+    return Table(
+        title="Accuracy on each corruption",
+        columns=("corruption", *(each.label for each in arms)),
+        rows=(clean, *rows),
+        note=f"n = {n} images each: the 95 % interval of an accuracy is at most "
+        f"±{1.96 * math.sqrt(0.25 / n):.3f}.",
+    )
+
+
+def panels(corruptions: Sequence[str], arms: Sequence[Arm], folder: RunFolder) -> Figure:
+    """Accuracy on each corruption along training, like Fig. 9."""
+    curves = {}
+    for each in arms:
+        mine = records_of(folder, each)
+        rows = [[r["corrupted"][name] for r in mine] for name in corruptions]
+        curves[each.label] = ([r["epoch"] for r in mine], rows)
+    fig = figures.panels([name.replace("_", " ") for name in corruptions], curves)
+    figures.save(fig, folder.figures, "corruptions")
+    return Figure(
+        "figures/corruptions.png",
+        "Test accuracy on each corruption against epochs (like Figs 9, 14 and 15).",
+    )
+
+
+def scatter(arms: Sequence[Arm], estimates: Estimates, errors: Errors, folder: RunFolder) -> Figure:
+    """Sensitivity against mean corruption error, a point for each model."""
+    across = [(estimates[each.name].mean, *estimates[each.name].ci()) for each in arms]
+    per_image = [errors[each.name].mean(axis=0) for each in arms]
+    up = [(e.mean(), *confidence_interval(e, (0.0, 1.0), 0.95)) for e in per_image]
+    fig = figures.scatter(
+        [each.label for each in arms],
+        across,
+        up,
+        xlabel="Sensitivity",
+        ylabel="Mean corruption error",
+    )
+    figures.save(fig, folder.figures, "sensitivity_and_error")
+    return Figure(
+        "figures/sensitivity_and_error.png",
+        "Sensitivity and mean corruption error of every model, with 95 % intervals.",
+    )

@@ -1,0 +1,257 @@
+"""Sharpness (Table 2): does training for low sensitivity also find flatter minima?
+
+A ViT is trained as it is and with the interventions of `robustness`. Then Gaussian noise goes on
+every weight, and what changes is counted: the L1 change of the logits (the paper's ShOp) and of the
+prediction (ShPred), and beyond the paper the squared change and the loss.
+
+    python -m jaxsens.run --exp sharpness
+    python -m jaxsens.run --exp sharpness --preset small --data-dir DATA
+
+All models get the same noise, so differences are paired by draw and by image. The code released
+with the paper compares the clean model in eval mode with a noisy copy in training mode (dropout on,
+batch statistics of the batch): `--released` measures that too.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+from jaxtyping import Array, PRNGKeyArray
+
+import jaxsens
+from jaxsens import Gaussian, SharpnessEstimate, data, figures
+from jaxsens.results import Claim, Figure, Results, Table, environment
+from jaxsens.runfolder import RunFolder, write_atomic
+from jaxsens.sharpness_estimate import Change
+
+from . import vision_study as study
+from .interventions import InterventionConfig
+from .vision_study import Arm, Images, load
+from .vision_tasks import ModelName, Preset
+from .vision_views import less_sensitive, sensitivity_table, training_figure
+
+__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+
+#: Table 2, for ViT-small on CIFAR-10: (ShOp, ShPred).
+PAPER = {"vit-small": (39.166, 0.5346), "vit-small-regularise": (9.025, 0.3982)}
+NAMES = {"l1": "ShOp", "flips": "ShPred", "squared": "squared change", "loss": "loss increase"}
+
+Estimates = Mapping[str, SharpnessEstimate]
+
+
+@dataclass(frozen=True)
+class Config(InterventionConfig):
+    """Flags of the experiment; None means the paper's or the preset's value for the dataset."""
+
+    dataset: Literal["digits", "shapes", "fashion_mnist", "cifar10", "svhn"] = "digits"
+    """Images to train on."""
+    models: tuple[ModelName, ...] = ("vit-small",)
+    """Models to measure."""
+    sigma: float = 0.005
+    """Standard deviation of the noise on the weights (the released code has 0.05)."""
+    num_draws: int = 5
+    """Draws of the weights."""
+    num_sharpness: int | None = None
+    """Training images for sharpness; default as for sensitivity."""
+    released: bool = True
+    """Also measure with the noisy copy in training mode, as the released code does."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.check_models(self.models)
+        Gaussian(sigma=self.sigma)
+        if self.num_draws < 2:
+            raise ValueError(f"num_draws must be at least 2 for an interval; got {self.num_draws}")
+        if self.num_sharpness is not None and self.num_sharpness < 2:
+            raise ValueError(f"num_sharpness must be at least 2; got {self.num_sharpness}")
+
+    def resolved(self, preset: Preset) -> "Config":
+        """The config with everything that was left open filled in."""
+        config = super().resolved(preset)
+        return dataclasses.replace(
+            config, num_sharpness=config.num_sharpness or config.num_measured
+        )
+
+
+PRESETS = {
+    "quick": Config(),
+    "small": Config(dataset="cifar10"),
+    "paper": Config(dataset="cifar10"),
+}
+
+COST = {
+    "quick": "handwritten digits (embedded), minutes on 2 cores",
+    "small": "CIFAR-10, reduced models, about an hour on 2 cores",
+    "paper": "CIFAR-10, 50 epochs, all training images: for a GPU or TPU",
+}
+
+
+def run(config: Config, images: Images, folder: RunFolder) -> Results:
+    """Trains, measures, compares."""
+    arms = config.arms(config.models)
+    sharp, released = {}, {}
+    for each in arms:
+        along = functools.partial(_along, config, images, each)
+        variables = study.train(config, images, each, folder, along).variables
+        sharp[each.name] = _kept(
+            folder, each.name, functools.partial(_sharpness, config, images, each, variables)
+        )
+        if config.released:
+            released[each.name] = _kept(
+                folder,
+                f"{each.name}-released",
+                functools.partial(_sharpness, config, images, each, variables, training=True),
+            )
+    sensitive = {each.name: study.estimate_of(folder, each) for each in arms}
+    pairs = config.pairs(arms)
+    tables = [_table(config, arms, sharp, "noise on the weights, eval mode")]
+    if released:
+        tables.append(_table(config, arms, released, "as released: noisy copy in training mode"))
+    return Results(
+        experiment="sharpness",
+        title=f"Sharpness: {data.spec(config.dataset).title}",
+        summary="; ".join(
+            f"{each.label}: ShOp {sharp[each.name].l1.mean:.3f}, "
+            f"ShPred {sharp[each.name].flips.mean:.4f}"
+            for each in arms
+        )
+        + ".",
+        claims=(
+            *(less_sensitive(changed, base, sensitive) for changed, base in pairs),
+            *(
+                _flatter(changed, base, sharp, kind)
+                for changed, base in pairs
+                for kind in ("l1", "flips")
+            ),
+        ),
+        tables=(*tables, sensitivity_table(config, arms, sensitive, folder)),
+        figures=(
+            *(_figure(arms, sharp, kind, folder) for kind in ("l1", "flips")),
+            _along_figure(arms, folder),
+            training_figure(arms, folder, "sensitivity along training"),
+        ),
+        values={name: estimate.summary() for name, estimate in sharp.items()},
+        config=dataclasses.asdict(config),
+        environment=environment(),
+        seconds=study.seconds(folder),
+    )
+
+
+def _sharpness(
+    config: Config, images: Images, each: Arm, variables: Any, training: bool = False
+) -> SharpnessEstimate:
+    some = slice(config.num_sharpness)
+    return jaxsens.sharpness(
+        each.model.apply,
+        variables,
+        images.x[some],
+        Gaussian(sigma=config.sigma),
+        config.num_draws,
+        # The same key for every model: the same noise.
+        key=jax.random.key(config.seed + 1),
+        y=images.y[some],
+        mask={name: name == "params" for name in variables},
+        perturbed_apply_fn=_in_training_mode(each.model) if training else None,
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _in_training_mode(model: nn.Module) -> Any:
+    """The model with dropout on and the batch's own statistics."""
+
+    def training_mode(variables: Any, x: Array, key: PRNGKeyArray) -> Array:
+        statistics = [name for name in variables if name != "params"]
+        logits, _ = model.apply(variables, x, train=True, rngs={"dropout": key}, mutable=statistics)
+        return logits
+
+    return training_mode
+
+
+def _along(config: Config, images: Images, each: Arm, epoch: int, variables: Any) -> dict[str, Any]:
+    return {"sharpness": _sharpness(config, images, each, variables).summary()}
+
+
+def _kept(folder: RunFolder, name: str, measure: Any) -> SharpnessEstimate:
+    """Measured once and kept on disk, so that a resumed run goes on."""
+    file = folder.path / "sharpness" / f"{name}.json"
+    if not file.exists():
+        write_atomic(file, measure().to_json())
+    return SharpnessEstimate.from_json(Path(file).read_text("utf-8"))
+
+
+def _flatter(changed: Arm, base: Arm, sharp: Estimates, kind: str) -> Claim:
+    one, other = (getattr(sharp[each.name], kind) for each in (base, changed))
+    difference = Change(one.per_example_draw - other.per_example_draw, (-math.inf, math.inf))
+    low, high = difference.ci()
+    column = 0 if kind == "l1" else 1
+    given = base.name in PAPER and changed.name in PAPER
+    return Claim(
+        statement=f"{changed.label} has a lower {NAMES[kind]} than {base.label}",
+        paper=f"{PAPER[base.name][column]} → {PAPER[changed.name][column]} (CIFAR-10)"
+        if given
+        else "no numbers given",
+        measured=f"{one.mean:.4f} → {other.mean:.4f}; difference {difference.mean:.4f}, 95 % "
+        f"interval {low:.4f} to {high:.4f}",
+        holds=low > 0,
+    )
+
+
+def _table(config: Config, arms: Sequence[Arm], sharp: Estimates, how: str) -> Table:
+    rows = []
+    for each in arms:
+        estimate = sharp[each.name]
+        paper = PAPER.get(each.name, (None, None)) if config.dataset == "cifar10" else (None, None)
+        cells = [paper[0], str(estimate.l1), paper[1], str(estimate.flips), str(estimate.squared)]
+        rows.append((each.label, *cells, str(estimate.loss)))
+    estimate = sharp[arms[0].name]
+    return Table(
+        title=f"Sharpness after {config.epochs} epochs: {how}",
+        columns=(
+            "model",
+            "ShOp, paper",
+            "ShOp",
+            "ShPred, paper",
+            "ShPred",
+            "squared change",
+            "loss increase",
+        ),
+        rows=tuple(rows),
+        note=f"σ = {config.sigma}, {config.num_draws} draws, n = {estimate.num_examples} training "
+        "images; ± is the longer side of the 95 % interval, clustered by draw and by image.",
+    )
+
+
+def _figure(arms: Sequence[Arm], sharp: Estimates, kind: str, folder: RunFolder) -> Figure:
+    changes = [getattr(sharp[each.name], kind) for each in arms]
+    intervals = [change.ci() for change in changes]
+    fig = figures.bars(
+        [each.label for each in arms],
+        [change.mean for change in changes],
+        [low for low, _ in intervals],
+        [high for _, high in intervals],
+        ylabel=NAMES[kind],
+    )
+    figures.save(fig, folder.figures, f"sharpness_{kind}")
+    return Figure(
+        f"figures/sharpness_{kind}.png", f"{NAMES[kind]} at the end, with 95 % intervals (Table 2)."
+    )
+
+
+def _along_figure(arms: Sequence[Arm], folder: RunFolder) -> Figure:
+    curves = {}
+    for each in arms:
+        mine = study.records_of(folder, each)
+        rows = [[r["sharpness"][kind]["mean"] for r in mine] for kind in NAMES]
+        curves[each.label] = ([r["epoch"] for r in mine], rows)
+    fig = figures.panels(list(NAMES.values()), curves, ylabel="Change", num_columns=4)
+    figures.save(fig, folder.figures, "sharpness_along_training")
+    return Figure(
+        "figures/sharpness_along_training.png",
+        "What noise on the weights changes, against epochs.",
+    )

@@ -1,0 +1,267 @@
+"""What the image experiments share: some models are trained, and measured on the way.
+
+An *arm* is one model with its way of training. `train` takes it to its end; at every evaluation a
+record with both accuracies and the sensitivity goes into metrics.jsonl, and whatever else the
+experiment asks for. Along training, sensitivity is estimated from random patches until its 95 %
+interval is as narrow as `tolerance`; at the end it is measured by the definition, every patch ×
+`num_samples` draws, on the first `num_measured` training images.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+import jaxsens
+from jaxsens import Donor, Gaussian, Patches, Perturbation, SensitivityEstimate, data
+from jaxsens.checkpoint import Checkpoints
+from jaxsens.objectives import Objective, cross_entropy
+from jaxsens.progress import Bar
+from jaxsens.runfolder import RunFolder, write_atomic
+from jaxsens.training import Recipe, Trainer, TrainState, accuracy, fit
+
+from .vision_tasks import LABELS, TASKS, ModelName, Preset, Task
+
+Record = dict[str, Any]
+#: Anything else to measure: `extra(epoch, variables) -> fields of the record`.
+Extra = Callable[[int, Any], Record]
+ConfigT = TypeVar("ConfigT", bound="ImageConfig")
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """Flags of all image experiments; None means the paper's or the preset's value."""
+
+    dataset: str
+    """Images to train on."""
+    epochs: int | None = None
+    """Passes over the training images."""
+    evaluate_every: int | None = None
+    """Epochs between two evaluations."""
+    num_train: int | None = None
+    """Training images to use, the first ones; default all."""
+    batch_size: int | None = None
+    """Images a step."""
+    learning_rate: float | None = None
+    """One learning rate for all models."""
+    reduced: bool | None = None
+    """Smaller models of the same kinds, for a CPU (CIFAR-10 and SVHN; sizes in vision_tasks.py)."""
+    patch: int | None = None
+    """Side of a patch in pixels."""
+    edit: Literal["gaussian", "donor"] | None = None
+    """What happens to a patch: noise, or the same patch of another image."""
+    variance: float | None = None
+    """Variance of the noise (not its standard deviation), in units of pixels in [-1, 1]."""
+    num_samples: int = 5
+    """Draws for each patch in the final measurement."""
+    num_measured: int | None = None
+    """Training images in the final measurement."""
+    tolerance: float | None = None
+    """Half-width of the 95 % interval of each point along training."""
+    num_accuracy: int | None = None
+    """Images, at the most, for each accuracy."""
+    seed: int = 42
+    """Decides weights, order, dropout and noise."""
+
+    def __post_init__(self):
+        positive = (
+            "epochs evaluate_every num_train batch_size learning_rate patch num_samples "
+            "num_measured tolerance num_accuracy"
+        )
+        for name in positive.split():
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be positive; got {value}")
+
+    @property
+    def task(self) -> Task:
+        """The dataset as the paper uses it."""
+        return TASKS[self.dataset]
+
+    def resolved(self: ConfigT, preset: Preset) -> ConfigT:
+        """The config with the dataset's and preset's values where none was given, checked."""
+        scale = dataclasses.asdict(self.task.scale(preset))
+        of_task = {name: getattr(self.task, name) for name in ("patch", "edit", "variance")}
+        values = scale | of_task | {"batch_size": self.task.batch_size}
+        known = {f.name for f in dataclasses.fields(self)}
+        filled = {k: v for k, v in values.items() if k in known and getattr(self, k) is None}
+        config = dataclasses.replace(self, **filled)
+        config.perturbation.num_positions(data.spec(self.dataset).image_shape)
+        return config
+
+    @property
+    def perturbation(self) -> Perturbation:
+        """The window edit."""
+        edit = Donor() if self.edit == "donor" else Gaussian(variance=self.variance)
+        return Perturbation(Patches(self.patch or 1), edit)
+
+    def check_models(self, models: Sequence[ModelName]) -> None:
+        """Raises ValueError for a model that the dataset does not have, or one named twice."""
+        for model in models:
+            if model not in self.task.models:
+                names = ", ".join(self.task.models)
+                raise ValueError(f"{self.dataset} has no model {model}; choose from {names}")
+        if len(set(models)) < len(models):
+            raise ValueError(f"a model is named twice: {', '.join(models)}")
+
+
+@dataclass(frozen=True)
+class Images:
+    """Train and test split."""
+
+    x: Float[np.ndarray, "n H W C"]
+    y: Int[np.ndarray, " n"]
+    x_test: Float[np.ndarray, "m H W C"]
+    y_test: Int[np.ndarray, " m"]
+
+
+def load(config: ImageConfig, data_dir: Path | None) -> Images:
+    """The images that the config asks for."""
+    x, y = data.load(config.dataset, "train", data_dir)
+    x_test, y_test = data.load(config.dataset, "test", data_dir)
+    if config.task.binary:
+        y, y_test = (labels.astype(np.int32) for labels in (y >= 5, y_test >= 5))
+    return Images(x[: config.num_train], y[: config.num_train], x_test, y_test)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One model and its way of training.
+
+    Attributes:
+      name: its key in records, checkpoints and results.
+      label: its name in tables and figures.
+      model: the network.
+      recipe: optimiser and learning rate.
+      stream: which of the seed's random streams it uses; arms that share one start from the same
+        weights (if their shapes agree) and see the images in the same order.
+      objective: the loss.
+      augment: `augment(key, x, y) -> (x, y)`, applied to the training images once; None for none.
+      paper: the paper's sensitivity, if it gives one.
+    """
+
+    name: str
+    label: str
+    model: nn.Module
+    recipe: Recipe
+    stream: int
+    objective: Objective = cross_entropy
+    augment: Callable[[PRNGKeyArray, Array, Array], tuple[Array, Array]] | None = None
+    paper: float | None = None
+
+
+def arm(config: ImageConfig, name: ModelName) -> Arm:
+    """The dataset's model of that name, trained as in the paper."""
+    setting = config.task.models[name]
+    build = setting.reduced if config.reduced and setting.reduced else setting.build
+    rate = config.learning_rate or setting.learning_rate
+    return Arm(
+        name=name,
+        label=LABELS[name],
+        model=build(),
+        recipe=Recipe("sgd", rate, config.batch_size or 1),
+        stream=list(config.task.models).index(name),
+        paper=setting.paper,
+    )
+
+
+def train(
+    config: ImageConfig, images: Images, arm: Arm, folder: RunFolder, extra: Extra | None = None
+) -> TrainState:
+    """Trains one arm to its end, recording every evaluation; the state after the last epoch."""
+    recorded = {record["epoch"] for record in records_of(folder, arm)}
+    key = jax.random.fold_in(jax.random.key(config.seed), arm.stream)
+    train_key, measure_key = jax.random.split(key)
+    clock = time.monotonic()
+
+    def evaluate(epoch: int, state: TrainState) -> None:
+        nonlocal clock
+        if epoch in recorded:
+            return
+        estimate = _measure(config, images, arm, state.variables, epoch, measure_key)
+        if epoch == config.epochs:
+            write_atomic(_estimate_file(folder, arm), estimate.to_json())
+        few = slice(config.num_accuracy)
+        scores = {
+            "train_accuracy": (images.x[few], images.y[few]),
+            "test_accuracy": (images.x_test[few], images.y_test[few]),
+        }
+        record: Record = {"model": arm.name, "epoch": epoch}
+        record |= {
+            name: accuracy(arm.model.apply, state.variables, *xy) for name, xy in scores.items()
+        }
+        if extra is not None:
+            record |= extra(epoch, state.variables)
+        now = time.monotonic()
+        folder.append(record | {"sensitivity": estimate.summary(), "seconds": now - clock})
+        clock = now
+
+    x, y = jnp.asarray(images.x), jnp.asarray(images.y)
+    if arm.augment is not None:
+        x, y = arm.augment(jax.random.fold_in(train_key, 0), x, y)
+    epochs, every = config.epochs or 1, config.evaluate_every or 1
+    checkpoints = Checkpoints(folder.checkpoints / arm.name)
+    with Bar(f"{arm.label}: training", "epochs", epochs) as bar:
+        state = fit(
+            Trainer(arm.model, arm.recipe, epochs, arm.objective),
+            x,
+            y,
+            key=train_key,
+            checkpoints=checkpoints,
+            evaluate=evaluate,
+            every=every,
+            on_epoch=lambda epoch, loss: bar.update(epoch, epochs, f"loss {loss:.4f}"),
+        )
+    checkpoints.close()
+    return state
+
+
+def _measure(
+    config: ImageConfig, images: Images, arm: Arm, variables: Any, epoch: int, key: PRNGKeyArray
+) -> SensitivityEstimate:
+    final = epoch == config.epochs
+    with Bar(f"{arm.label}: measuring", "examples" if final else "draws") as bar:
+        return jaxsens.sensitivity(
+            arm.model.apply,
+            variables,
+            images.x[: config.num_measured] if final else images.x,
+            config.perturbation,
+            config.num_samples,
+            key=jax.random.fold_in(key, epoch),
+            tolerance=None if final else config.tolerance,
+            progress=bar.measured,
+        )
+
+
+def _estimate_file(folder: RunFolder, arm: Arm) -> Path:
+    return folder.path / "estimates" / f"{arm.name}.json"
+
+
+def estimate_of(folder: RunFolder, arm: Arm) -> SensitivityEstimate:
+    """The final measurement of a trained arm."""
+    return SensitivityEstimate.from_json(_estimate_file(folder, arm).read_text("utf-8"))
+
+
+def records_of(folder: RunFolder, arm: Arm) -> list[Record]:
+    """The arm's records along training."""
+    mine = [record for record in folder.metrics() if record["model"] == arm.name]
+    return sorted(mine, key=lambda record: record["epoch"])
+
+
+def final_records(config: ImageConfig, folder: RunFolder) -> dict[str, Record]:
+    """The last record of every arm."""
+    return {r["model"]: r for r in folder.metrics() if r["epoch"] == config.epochs}
+
+
+def seconds(folder: RunFolder) -> float:
+    """How long training and measuring took, over all sessions of the run."""
+    return math.fsum(record["seconds"] for record in folder.metrics())

@@ -1,0 +1,184 @@
+"""Whole tiny runs of the image experiments: tables, claims and figures are there and add up."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from jaxsens import Gaussian, Patches, Perturbation, ScatteredPixels, Whole
+from jaxsens.run import load_experiment, main
+from jaxsens.sharpness_estimate import SharpnessEstimate
+
+
+def column(table, name):
+    return [row[table["columns"].index(name)] for row in table["rows"]]
+
+
+def test_estimators_compare_every_way_with_the_definition(tiny_run):
+    results, _, printed = tiny_run("--exp estimators --models mlp-leaky")
+    (table,) = results["tables"]
+    assert column(table, "estimator") == [
+        "patch grid",
+        "random patches",
+        "to a tolerance",
+        "patch, any place",
+        "patch, σ = v",
+        "pixels, σ² = v",
+        "pixels, σ = v",
+    ]
+    passes = column(table, "passes")
+    assert passes[0] == 10 * (1 + 16 * 5)
+    assert passes[1] == passes[3] == 10 * 2 * 5
+    assert passes[5] == passes[6] == 10 * (1 + 5)
+    assert column(table, "ratio")[0] == "1.00"
+    assert "the released code's estimator agrees with the definition" in printed
+
+
+def test_the_released_code_s_estimator_is_scattered_pixels_with_the_variance_as_sigma():
+    estimators = load_experiment("estimators")
+    ways = estimators.ways(estimators.Config().resolved("quick"))
+    released = ways[estimators.RELEASED].perturbation
+    assert released == Perturbation(Whole(), ScatteredPixels(4, Gaussian(sigma=5.0)))
+
+
+def test_at_variance_1_nothing_can_be_misread():
+    estimators = load_experiment("estimators")
+    ways = estimators.ways(estimators.Config(dataset="cifar10").resolved("paper"))
+    assert list(ways) == [
+        "random patches",
+        "to a tolerance",
+        "patch, any place",
+        estimators.RELEASED,
+    ]
+
+
+def test_ablations_change_one_thing_at_a_time():
+    ablations = load_experiment("ablations")
+    config = ablations.Config(dataset="cifar10").resolved("paper")
+    arms = ablations.arms_of(config)
+    base = arms.base.model
+    assert [each.model.depth for each in arms.depths] == [4, 8, 10]
+    assert [each.model.heads for each in arms.heads] == [16, 24, 32]
+    for each in (*arms.depths, *arms.heads):
+        differing = [
+            field.name
+            for field in dataclasses.fields(base)
+            if field.name not in ("parent", "name")
+            and getattr(each.model, field.name) != getattr(base, field.name)
+        ]
+        assert len(differing) <= 1
+        assert each.recipe == arms.base.recipe
+    assert arms.adam.model == base
+    rate = arms.adam.recipe.rate(steps_per_epoch=10, epochs=50)
+    assert [float(rate(10 * epoch)) for epoch in (0, 8)] == pytest.approx([0.002, 0.001])
+    assert len(arms.all()) == 7
+
+
+@pytest.mark.slow
+def test_ablations_run(tiny_run):
+    results, _, _ = tiny_run("--exp ablations --depths 1 --heads 1 --batch-size 50")
+    assert column(results["tables"][0], "model") == [
+        "CNN",
+        "ViT-small, SGD",
+        "ViT-small, Adam",
+        "depth 1",
+        "heads 1",
+    ]
+
+
+def test_robustness_tests_every_model_on_every_corruption(tiny_run):
+    results, folder, _ = tiny_run(
+        "--exp robustness --models mlp-leaky --intervene-on mlp-leaky --num-corrupted 30 "
+        "--corruptions gaussian_noise contrast --severity 5"
+    )
+    errors, accuracies, _ = results["tables"]
+    assert column(errors, "model") == [
+        "MLP-LeakyReLU",
+        "MLP-LeakyReLU + reg.",
+        "MLP-LeakyReLU + aug.",
+    ]
+    assert column(accuracies, "corruption") == ["clean", "gaussian noise", "contrast"]
+    assert "CIFAR-10-C style, regenerated" in errors["note"]
+    outcomes = np.load(folder / "corrupted" / "mlp-leaky.npy")
+    assert outcomes.shape == (2, 30)
+    value = results["values"]["mlp-leaky"]["mean_corruption_error"]
+    assert value == pytest.approx(1 - outcomes.mean())
+    assert column(errors, "mean corr. error")[0] == f"{value:.4f}"
+    assert column(accuracies, "MLP-LeakyReLU")[1] == f"{outcomes[0].mean():.3f}"
+
+
+def test_sharpness_pairs_the_noise_and_keeps_the_statistics_still(tiny_run):
+    results, folder, printed = tiny_run(
+        "--exp sharpness --models mlp-leaky --intervene-on mlp-leaky --num-draws 3"
+    )
+    assert len(results["tables"]) == 3
+    stored = [
+        SharpnessEstimate.from_json((folder / "sharpness" / f"{name}.json").read_text())
+        for name in ("mlp-leaky", "mlp-leaky-regularise", "mlp-leaky-released")
+    ]
+    assert {each.provenance.seed for each in stored} == {stored[0].provenance.seed}
+    # Without dropout or batch statistics the released way is the paper's own.
+    assert stored[2].l1.mean == pytest.approx(stored[0].l1.mean, rel=1e-5)
+    assert "has a lower ShOp than" in printed
+
+
+def test_the_released_sharpness_switches_dropout_on():
+    sharpness = load_experiment("sharpness")
+    config = sharpness.Config().resolved("quick")
+    model = config.arms(("vit-small",))[0].model
+    x = jax.numpy.ones((2, 8, 8, 1))
+    variables = jax.jit(model.init)(jax.random.key(0), x)
+    noisy = jax.jit(sharpness._in_training_mode(model))
+    one, other = (noisy(variables, x, jax.random.key(seed)) for seed in (0, 1))
+    assert float(abs(one - other).max()) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--exp robustness --corruptions foggy", "fog"),
+        ("--exp robustness --severity 6", "severity"),
+        ("--exp robustness --num-corrupted 0", "num_corrupted must be positive; got 0"),
+        ("--exp robustness --models cnn", "shapes has no model cnn"),
+        ("--exp sharpness --sigma -1", "finite sigma >= 0"),
+        ("--exp sharpness --num-draws 1", "num_draws must be at least 2"),
+        ("--exp ablations --depths 0", "depths must be positive"),
+        ("--exp estimators --patch 3", "patch=3 does not divide image side 8"),
+    ],
+)
+def test_bad_arguments_end_with_one_line(arguments, message, capsys, tmp_path):
+    assert main(arguments.split()) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert message in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damaged_official_files_end_with_one_line_before_anything_is_created(
+    capsys, tmp_path, monkeypatch
+):
+    # CIFAR-10 itself is not here: a fake, so that the corrupted files are looked at.
+    robustness = load_experiment("robustness")
+    fake = robustness.study.Images(
+        *(np.zeros((4, 32, 32, 3), np.float32), np.zeros(4, np.int32)),
+        *(np.zeros((4, 32, 32, 3), np.float32), np.zeros(4, np.int32)),
+    )
+    monkeypatch.setattr(robustness.study, "load", lambda config, data_dir: fake)
+    (tmp_path / "data" / "CIFAR-10-C").mkdir(parents=True)
+    (tmp_path / "data" / "CIFAR-10-C" / "labels.npy").write_bytes(b"not an array")
+    command = "--exp robustness --dataset cifar10 --data-dir data --workdir run"
+    assert main(command.split()) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert ".npy" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_patches_of_the_experiments_lie_on_the_paper_s_grid():
+    vision = load_experiment("vision")
+    for dataset, num_positions in (("fashion_mnist", 49), ("cifar10", 64), ("svhn", 64)):
+        config = vision.Config(dataset=dataset).resolved("paper")
+        assert config.perturbation.grid == Patches(4)
+        shape = (28, 28, 1) if dataset == "fashion_mnist" else (32, 32, 3)
+        assert config.perturbation.num_positions(shape) == num_positions
