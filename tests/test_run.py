@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+import jaxsens.figures  # noqa: F401  matplotlib keeps its fonts in HOME, which the tests move
 from jaxsens.run import experiment_names, load_experiment, main
 
 TINY = "--exp vision --models mlp-leaky mlp-sigmoid --epochs 2 --evaluate-every 1 --num-train 200"
