@@ -27,6 +27,7 @@ def test_the_names_and_their_official_sizes():
     sizes = {name: (data.spec(name).num_train, data.spec(name).num_test) for name in data.NAMES}
     assert sizes == {
         "digits": (1_437, 360),
+        "shapes": (2_000, 500),
         "mnist": (60_000, 10_000),
         "fashion_mnist": (60_000, 10_000),
         "cifar10": (50_000, 10_000),
@@ -56,7 +57,7 @@ def test_scaling_leaves_a_contiguous_array():
             "tset",
             "unknown split 'tset': expected one of train, test; did you mean 'test'",
         ),
-        ("zzzzz", "train", "expected one of digits, mnist, fashion_mnist, cifar10, svhn$"),
+        ("zzzzz", "train", "expected one of digits, shapes, mnist, fashion_mnist, cifar10, svhn$"),
     ],
 )
 def test_a_typo_gets_one_line_with_the_nearest_name(name, split, message):
@@ -82,7 +83,7 @@ def test_data_dir_goes_before_the_environment(tmp_path, monkeypatch):
     assert data.load("mnist", "test", data_dir=str(tmp_path / "a"))[0].max() == -1
 
 
-@pytest.mark.parametrize("name", [name for name in data.NAMES if name != "digits"])
+@pytest.mark.parametrize("name", [name for name in data.NAMES if data.spec(name).files])
 def test_without_data_and_network_one_message_says_it_all(tmp_path, name):
     with pytest.raises(data.DatasetNotFoundError) as caught:
         data.load(name, "train", data_dir=tmp_path)
