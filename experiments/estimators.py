@@ -41,8 +41,7 @@ from jaxsens.results import Claim, Figure, Results, Table, environment
 from jaxsens.runfolder import RunFolder, write_atomic
 
 from . import vision_views as views
-from .vision_study import Arm, ImageConfig, Images, arm, estimate_of, load, seconds, train
-from .vision_tasks import ModelName, Preset
+from .vision_study import Arm, ComparisonConfig, Images, arm, estimate_of, load, seconds, train
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 
@@ -52,22 +51,11 @@ UNBIASED = ("random patches", "to a tolerance")
 
 
 @dataclass(frozen=True)
-class Config(ImageConfig):
+class Config(ComparisonConfig):
     """Flags of the experiment; None means the paper's or the preset's value for the dataset."""
 
     dataset: Literal["digits", "shapes", "fashion_mnist", "cifar10", "svhn"] = "digits"
     """Images to train on."""
-    models: tuple[ModelName, ...] = ()
-    """Models to measure; default all that the paper has for the dataset."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        self.check_models(self.models)
-
-    def resolved(self, preset: Preset) -> "Config":
-        """The config with everything that was left open filled in."""
-        config = super().resolved(preset)
-        return dataclasses.replace(config, models=config.models or tuple(config.task.models))
 
 
 PRESETS = {

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxsens import Gaussian, OverlappingPatches, Patches, Perturbation
 from jaxsens.objectives import SensitivityRegularized
 
-from .vision_study import Arm, ImageConfig, arm
+from .vision_study import Arm, ComparisonConfig, arm
 from .vision_tasks import ModelName
 
 Intervention = Literal["regularise", "augment"]
@@ -46,7 +46,7 @@ class Augmented:
 
 
 @dataclass(frozen=True)
-class InterventionConfig(ImageConfig):
+class InterventionConfig(ComparisonConfig):
     """Flags of experiments with interventions."""
 
     interventions: tuple[Intervention, ...] = ("regularise", "augment")

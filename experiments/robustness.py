@@ -34,7 +34,6 @@ from . import vision_study as study
 from .interventions import InterventionConfig
 from .rank_correlation import rank_correlation
 from .vision_study import Arm, Images
-from .vision_tasks import ModelName, Preset
 from .vision_views import sensitivity_table, training_figure
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
@@ -54,8 +53,6 @@ class Config(InterventionConfig):
 
     dataset: Literal["shapes", "cifar10"] = "shapes"
     """Images to train on."""
-    models: tuple[ModelName, ...] = ()
-    """Models to compare; default all that the paper has for the dataset."""
     corruptions: tuple[str, ...] = CORRUPTIONS
     """Corruptions to test on."""
     severity: int = 2
@@ -65,18 +62,12 @@ class Config(InterventionConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        self.check_models(self.models)
         if not self.corruptions:
             raise ValueError("corruptions must name at least one")
         for name in self.corruptions:
             corruptions.corruption(name, self.severity)
         if self.num_corrupted is not None and self.num_corrupted < 1:
             raise ValueError(f"num_corrupted must be positive; got {self.num_corrupted}")
-
-    def resolved(self, preset: Preset) -> "Config":
-        """The config with everything that was left open filled in."""
-        config = super().resolved(preset)
-        return dataclasses.replace(config, models=config.models or tuple(config.task.models))
 
 
 PRESETS = {

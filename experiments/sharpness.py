@@ -64,7 +64,6 @@ class Config(InterventionConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        self.check_models(self.models)
         Gaussian(sigma=self.sigma)
         if self.num_draws < 2:
             raise ValueError(f"num_draws must be at least 2 for an interval; got {self.num_draws}")

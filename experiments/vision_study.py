@@ -35,6 +35,7 @@ Record = dict[str, Any]
 #: Anything else to measure: `extra(epoch, variables) -> fields of the record`.
 Extra = Callable[[int, Any], Record]
 ConfigT = TypeVar("ConfigT", bound="ImageConfig")
+ComparisonT = TypeVar("ComparisonT", bound="ComparisonConfig")
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,23 @@ class ImageConfig:
                 raise ValueError(f"{self.dataset} has no model {model}; choose from {names}")
         if len(set(models)) < len(models):
             raise ValueError(f"a model is named twice: {', '.join(models)}")
+
+
+@dataclass(frozen=True)
+class ComparisonConfig(ImageConfig):
+    """Flags of experiments that compare the models of a dataset."""
+
+    models: tuple[ModelName, ...] = ()
+    """Models to compare; default all that the paper has for the dataset."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.check_models(self.models)
+
+    def resolved(self: ComparisonT, preset: Preset) -> ComparisonT:
+        """The config with everything that was left open filled in."""
+        config = super().resolved(preset)
+        return dataclasses.replace(config, models=config.models or tuple(config.task.models))
 
 
 @dataclass(frozen=True)
