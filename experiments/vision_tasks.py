@@ -185,7 +185,8 @@ TASKS: dict[str, Task] = {
             ("vit-small", "mlp-leaky"),
         ),
         scales={
-            "quick": Scale(20, 5, num_measured=200, tolerance=0.01),
+            # 2,000 images cannot give much better than ±0.02, and trying measures every patch.
+            "quick": Scale(20, 5, num_measured=200, tolerance=0.03),
         },
     ),
     # Digit < 5 against ≥ 5. The paper does not say what replaces a patch; here, the same patch of
@@ -228,8 +229,8 @@ TASKS: dict[str, Task] = {
         models=_COLOUR_MODELS,
         orderings=_COLOUR_ORDER,
         scales={
-            "quick": Scale(2, 1, num_measured=100, tolerance=0.01, num_train=2000, reduced=True),
-            "small": Scale(20, 4, num_measured=500, tolerance=0.005, reduced=True),
+            "quick": Scale(2, 1, num_measured=100, tolerance=0.05, num_train=2000, reduced=True),
+            "small": Scale(20, 4, num_measured=500, tolerance=0.01, reduced=True),
         },
     ),
     "svhn": Task(
@@ -251,8 +252,8 @@ TASKS: dict[str, Task] = {
         },
         orderings=(("vit-small", "resnet"),),
         scales={
-            "quick": Scale(2, 1, num_measured=100, tolerance=0.01, num_train=2000, reduced=True),
-            "small": Scale(20, 4, num_measured=500, tolerance=0.005, reduced=True),
+            "quick": Scale(2, 1, num_measured=100, tolerance=0.05, num_train=2000, reduced=True),
+            "small": Scale(20, 4, num_measured=500, tolerance=0.01, reduced=True),
         },
     ),
 }
