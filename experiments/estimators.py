@@ -65,8 +65,8 @@ PRESETS = {
 }
 
 COST = {
-    "quick": "handwritten digits (embedded), minutes on 2 cores",
-    "small": "Fashion-MNIST, 60,000 images, 20 epochs, an hour and a half on 2 cores",
+    "quick": "handwritten digits (embedded), offline",
+    "small": "Fashion-MNIST, 60,000 images, 20 epochs, on a CPU",
     "paper": "CIFAR-10, 50 epochs, every patch of every training image: for a GPU or TPU",
 }
 

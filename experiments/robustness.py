@@ -77,8 +77,8 @@ PRESETS = {
 }
 
 COST = {
-    "quick": "generated shapes, minutes on 2 cores",
-    "small": "CIFAR-10, reduced models, hours on 2 cores",
+    "quick": "generated shapes, offline",
+    "small": "CIFAR-10, reduced models, on a CPU",
     "paper": "CIFAR-10, 50 epochs, every corruption in full: for a GPU or TPU",
 }
 

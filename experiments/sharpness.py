@@ -85,8 +85,8 @@ PRESETS = {
 }
 
 COST = {
-    "quick": "handwritten digits (embedded), minutes on 2 cores",
-    "small": "CIFAR-10, reduced models, about an hour on 2 cores",
+    "quick": "handwritten digits (embedded), offline",
+    "small": "CIFAR-10, reduced models, on a CPU",
     "paper": "CIFAR-10, 50 epochs, all training images: for a GPU or TPU",
 }
 
