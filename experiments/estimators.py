@@ -57,6 +57,11 @@ class Config(ComparisonConfig):
     dataset: Literal["digits", "shapes", "fashion_mnist", "cifar10", "svhn"] = "digits"
     """Images to train on."""
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.edit == "donor":
+            raise ValueError("estimators compares ways to add noise: edit must be gaussian")
+
 
 PRESETS = {
     "quick": Config(epochs=20),
@@ -84,20 +89,16 @@ def ways(config: Config) -> dict[str, Way]:
     patch, variance = config.patch or 1, config.variance or 0.0
     on_grid, noise = Patches(patch), Gaussian(variance=variance)
     misread = Gaussian(sigma=variance)
+    at_random: dict[str, Any] = {"positions": "random"}
     found = {
-        "random patches": Way(Perturbation(on_grid, noise), {"positions": "random"}),
+        "random patches": Way(Perturbation(on_grid, noise), at_random),
         "to a tolerance": Way(Perturbation(on_grid, noise), {"tolerance": config.tolerance}),
-        "patch, any place": Way(
-            Perturbation(OverlappingPatches(patch), noise), {"positions": "random"}
-        ),
-        "patch, σ = v": Way(Perturbation(on_grid, misread), {}),
-        "pixels, σ² = v": Way(Perturbation(Whole(), ScatteredPixels(patch**2, noise)), {}),
-        RELEASED: Way(Perturbation(Whole(), ScatteredPixels(patch**2, misread)), {}),
+        "patch, any place": Way(Perturbation(OverlappingPatches(patch), noise), at_random),
     }
-    if noise == misread:
-        # At variance 1 the misreading changes nothing.
-        found = {name: way for name, way in found.items() if name != "patch, σ = v"}
-        del found["pixels, σ² = v"]
+    if noise != misread:  # at variance 1 the misreading changes nothing
+        found["patch, σ = v"] = Way(Perturbation(on_grid, misread), {})
+        found["pixels, σ² = v"] = Way(Perturbation(Whole(), ScatteredPixels(patch**2, noise)), {})
+    found[RELEASED] = Way(Perturbation(Whole(), ScatteredPixels(patch**2, misread)), {})
     return found
 
 

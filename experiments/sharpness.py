@@ -96,11 +96,9 @@ def run(config: Config, images: Images, folder: RunFolder) -> Results:
     arms = config.arms(config.models)
     sharp, released = {}, {}
     for each in arms:
-        along = functools.partial(_along, config, images, each)
+        along = functools.partial(_along, config, images, each, folder)
         variables = study.train(config, images, each, folder, along).variables
-        sharp[each.name] = _kept(
-            folder, each.name, functools.partial(_sharpness, config, images, each, variables)
-        )
+        sharp[each.name] = _final(config, images, each, folder, variables)
         if config.released:
             released[each.name] = _kept(
                 folder,
@@ -172,8 +170,19 @@ def _in_training_mode(model: nn.Module) -> Any:
     return training_mode
 
 
-def _along(config: Config, images: Images, each: Arm, epoch: int, variables: Any) -> dict[str, Any]:
+def _along(
+    config: Config, images: Images, each: Arm, folder: RunFolder, epoch: int, variables: Any
+) -> dict[str, Any]:
+    if epoch == config.epochs:
+        return {"sharpness": _final(config, images, each, folder, variables).summary()}
     return {"sharpness": _sharpness(config, images, each, variables).summary()}
+
+
+def _final(
+    config: Config, images: Images, each: Arm, folder: RunFolder, variables: Any
+) -> SharpnessEstimate:
+    measure = functools.partial(_sharpness, config, images, each, variables)
+    return _kept(folder, each.name, measure)
 
 
 def _kept(folder: RunFolder, name: str, measure: Any) -> SharpnessEstimate:

@@ -55,7 +55,7 @@ class ImageConfig:
     learning_rate: float | None = None
     """One learning rate for all models."""
     reduced: bool | None = None
-    """Smaller models of the same kinds, for a CPU (CIFAR-10 and SVHN; sizes in vision_tasks.py)."""
+    """Smaller models of the same kinds, for a CPU (colour images; sizes in vision_tasks.py)."""
     patch: int | None = None
     """Side of a patch in pixels."""
     edit: Literal["gaussian", "donor"] | None = None

@@ -143,6 +143,7 @@ def test_the_released_sharpness_switches_dropout_on():
         ("--exp robustness --models cnn", "shapes has no model cnn"),
         ("--exp sharpness --sigma -1", "finite sigma >= 0"),
         ("--exp sharpness --num-draws 1", "num_draws must be at least 2"),
+        ("--exp estimators --edit donor", "edit must be gaussian"),
         ("--exp ablations --depths 0", "depths must be positive"),
         ("--exp estimators --patch 3", "patch=3 does not divide image side 8"),
     ],
