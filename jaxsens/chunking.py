@@ -59,10 +59,12 @@ def rows_within(
     num_bytes: int | None,
     apply_fn: Callable,
     params: Any,
-    example: jax.ShapeDtypeStruct,
+    example: Any,
     platform: str | None = None,
 ) -> int:
     """How many inputs fit through the model at once, by default in the platform's own budget.
+
+    `example` is the shape of one input, or a tuple of all that `apply_fn` takes beside `params`.
 
     >>> example = jax.ShapeDtypeStruct((100,), "float32")
     >>> rows_within(4000, lambda params, x: x.sum(axis=1), (), example)
@@ -72,12 +74,13 @@ def rows_within(
         num_bytes = DEFAULT_BYTES.get(platform or jax.default_backend(), DEFAULT_BYTES["gpu"])
     if num_bytes < 1:
         raise ValueError(f"chunk_bytes must be positive; got {num_bytes}")
-    leaves, treedef = jax.tree.flatten(jax.tree.map(jax.typeof, params))
-    return max(1, num_bytes // _row_bytes(apply_fn, tuple(leaves), treedef, example))
+    inputs = example if isinstance(example, tuple) else (example,)
+    leaves, treedef = jax.tree.flatten((jax.tree.map(jax.typeof, params), inputs))
+    return max(1, num_bytes // _row_bytes(apply_fn, tuple(leaves), treedef))
 
 
 @functools.lru_cache(maxsize=256)
-def _row_bytes(apply_fn: Callable, leaves: tuple, treedef: Any, example: Any) -> int:
+def _row_bytes(apply_fn: Callable, leaves: tuple, treedef: Any) -> int:
     """Bytes of the widest intermediate that one more input costs.
 
     The difference between two traces leaves out what does not grow with the batch, such as a
@@ -85,10 +88,10 @@ def _row_bytes(apply_fn: Callable, leaves: tuple, treedef: Any, example: Any) ->
     """
 
     def widths(batch: int) -> list[int]:
-        x = jax.ShapeDtypeStruct((batch, *example.shape), example.dtype)
-        params = jax.tree.unflatten(treedef, leaves)
-        jaxpr = jax.make_jaxpr(apply_fn)(params, x).jaxpr
-        return [_num_bytes(x), *_output_bytes(jaxpr)]
+        params, inputs = jax.tree.unflatten(treedef, leaves)
+        inputs = jax.tree.map(lambda a: jax.ShapeDtypeStruct((batch, *a.shape), a.dtype), inputs)
+        jaxpr = jax.make_jaxpr(apply_fn)(params, *inputs).jaxpr
+        return [_num_bytes(inputs[0]), *_output_bytes(jaxpr)]
 
     one, two = widths(1), widths(2)
     return max(1, *(b - a for a, b in zip(one, two, strict=False)))

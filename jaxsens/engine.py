@@ -24,8 +24,11 @@ from jaxsens.metrics import Metric
 from jaxsens.perturbation import Perturbation
 from jaxsens.runtime import SAME, SPLIT
 
-#: `apply_fn(params, x) -> logits`. Flax's own `apply` is typed to return anything.
-ApplyFn = Callable[[Any, Array], Any]
+#: `apply_fn(params, x) -> logits`, or `apply_fn(params, x, context)`; Flax's own `apply` is typed
+#: to return anything.
+ApplyFn = Callable[..., Any]
+#: What the model needs beside `x` and no edit touches: nothing, or one pytree of (n, …) arrays.
+Context = tuple[Any, ...]
 #: Called now and then with (examples or draws done, all of them, running mean).
 Progress = Callable[[int, int, float], None]
 
@@ -64,7 +67,9 @@ class Work:
     question: Question
     params: Any
     x: Shaped[np.ndarray, "n ..."]
+    context: Context
     mask: Bool[np.ndarray, "n T"]
+    names: Int[np.ndarray, " n"]
     key: PRNGKeyArray
     mesh: Mesh
     rows: int
@@ -86,6 +91,10 @@ class Work:
     def unmasked(self) -> Int[np.ndarray, "n T"]:
         """The positions of each example, those to measure first."""
         return np.argsort(~self.mask, axis=1, kind="stable")
+
+    def inputs(self, rows: np.ndarray) -> tuple[np.ndarray, Context]:
+        """These examples and their context."""
+        return self.x[rows], jax.tree.map(lambda values: values[rows], self.context)
 
     @property
     def exhaustive_passes(self) -> int:
@@ -131,7 +140,7 @@ def measure_all(work: Work) -> Measurement:
         rows, num_valid, kept = _deal(examples, work.mesh.size, plan.chunk)
         changes = _chunk_totals(
             work.question, plan, work.mesh, work.params,
-            *runtime.place((work.x[rows], rows.astype(np.int32), num_valid), work.mesh, SPLIT),
+            *runtime.place((*work.inputs(rows), work.names[rows], num_valid), work.mesh, SPLIT),
             work.key, work.pool,
         )  # fmt: skip
         if pending is not None:
@@ -152,6 +161,7 @@ def _chunk_totals(
     mesh: Mesh,
     params: Any,
     x: Shaped[Array, "c ..."],
+    context: Context,
     examples: Int[Array, " c"],
     num_valid: Int[Array, " devices"],
     key: PRNGKeyArray,
@@ -159,31 +169,36 @@ def _chunk_totals(
 ) -> Float[Array, "c T"]:
     """Sum of changes over samples at every position; nan where a logit was not finite."""
     totals = functools.partial(_device_totals, question, plan)
-    in_specs = (SAME, SPLIT, SPLIT, SPLIT, SAME, SAME)
-    return runtime.over_devices(totals, mesh, in_specs)(params, x, examples, num_valid, key, pool)
+    in_specs = (SAME, SPLIT, SPLIT, SPLIT, SPLIT, SAME, SAME)
+    return runtime.over_devices(totals, mesh, in_specs)(
+        params, x, context, examples, num_valid, key, pool
+    )
 
 
-def _device_totals(question, plan, params, x, examples, num_valid, key, pool):
+def _device_totals(question, plan, params, x, context, examples, num_valid, key, pool):
     shape = (plan.chunk, question.perturbation.num_positions(x.shape[1:]))
 
     def add_group(index, totals):
         at = index * plan.group
-        x_g, examples_g = (lax.dynamic_slice_in_dim(a, at, plan.group) for a in (x, examples))
-        new = _group_totals(question, plan.block, params, x_g, examples_g, key, pool)
+        x_g, context_g, examples_g = jax.tree.map(
+            lambda a: lax.dynamic_slice_in_dim(a, at, plan.group), (x, context, examples)
+        )
+        new = _group_totals(question, plan.block, params, x_g, context_g, examples_g, key, pool)
         return lax.dynamic_update_slice_in_dim(totals, new, at, axis=0)
 
     num_groups = (num_valid[0] + plan.group - 1) // plan.group
     return lax.fori_loop(0, num_groups, add_group, jnp.zeros(shape, jnp.float32))
 
 
-def _group_totals(question, block, params, x, examples, key, pool):
+def _group_totals(question, block, params, x, context, examples, key, pool):
     """Totals of a few examples: the clean outputs once, then the edits block by block."""
     g, samples = x.shape[0], question.num_samples
     num_positions = question.perturbation.num_positions(x.shape[1:])
     num_pairs = num_positions * samples
     num_blocks = -(-num_pairs // block)
     pairs = jnp.minimum(jnp.arange(num_blocks * block), num_pairs - 1).reshape(num_blocks, block)
-    clean = question.apply_fn(params, x)
+    clean = question.apply_fn(params, x, *context)
+    repeated = jax.tree.map(lambda values: jnp.repeat(values, block, axis=0), context)
 
     def block_changes(pairs):
         def edited(x_i, i):
@@ -192,7 +207,7 @@ def _group_totals(question, block, params, x, examples, key, pool):
             )(pairs)
 
         inputs = jax.vmap(edited)(x, examples)
-        outputs = question.apply_fn(params, inputs.reshape(g * block, *x.shape[1:]))
+        outputs = question.apply_fn(params, inputs.reshape(g * block, *x.shape[1:]), *repeated)
         outputs = outputs.reshape(g, block, *clean.shape[1:])
         return jax.vmap(jax.vmap(question.change, (None, 0)))(clean, outputs)
 

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens import runtime
-from jaxsens.engine import Measurement, Question, Work, check_finite, measure_all
+from jaxsens.engine import Context, Measurement, Question, Work, check_finite, measure_all
 from jaxsens.estimate import confidence_interval
 from jaxsens.runtime import SAME, SPLIT
 
@@ -163,9 +163,10 @@ def _changes_of(work: Work, draws: Int[np.ndarray, "B 3"], batch: int) -> Float[
     """The change of each draw, computed in one padded batch over all hosts and devices."""
     padded = draws[np.minimum(np.arange(batch), len(draws) - 1)]
     local = padded[runtime.host_share(batch)].astype(np.int32)
+    rows, local[:, 0] = local[:, 0].copy(), work.names[local[:, 0]]
     changes = _draw_changes(
         work.question, work.mesh, work.params,
-        *runtime.place((work.x[local[:, 0]], local), work.mesh, SPLIT), work.key, work.pool,
+        *runtime.place((*work.inputs(rows), local), work.mesh, SPLIT), work.key, work.pool,
     )  # fmt: skip
     changes = runtime.gather_hosts(np.asarray(changes), batch)[: len(draws)]
     check_finite(changes[:, None], draws[:, 0])
@@ -178,20 +179,21 @@ def _draw_changes(
     mesh: Mesh,
     params: Any,
     x: Shaped[Array, "B ..."],
+    context: Context,
     draws: Int[Array, "B 3"],
     key: PRNGKeyArray,
     pool: Array | None,
 ) -> Float[Array, " B"]:
     """Change of one (example, position, sample) a row; nan where a logit was not finite."""
 
-    def changes(params, x, draws, key, pool):
+    def changes(params, x, context, draws, key, pool):
         def edited(x_i, draw):
             example, position, sample = draw
             return question.edited(key, x_i, example, position, sample, pool)
 
         inputs = jax.vmap(edited)(x, draws)
-        clean, outputs = question.apply_fn(params, x), question.apply_fn(params, inputs)
+        clean, outputs = (question.apply_fn(params, v, *context) for v in (x, inputs))
         return jax.vmap(question.change)(clean, outputs)
 
-    in_specs = (SAME, SPLIT, SPLIT, SAME, SAME)
-    return runtime.over_devices(changes, mesh, in_specs)(params, x, draws, key, pool)
+    in_specs = (SAME, SPLIT, SPLIT, SPLIT, SAME, SAME)
+    return runtime.over_devices(changes, mesh, in_specs)(params, x, context, draws, key, pool)

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, PRNGKeyArray, Shaped
+from jaxtyping import Array, ArrayLike, Bool, Int, PRNGKeyArray, Shaped
 
 from jaxsens import engine, metrics, runtime, sampling
 from jaxsens.chunking import rows_within
@@ -37,10 +37,12 @@ def sensitivity(
     num_samples: int | Literal["all"] = 5,
     *,
     key: PRNGKeyArray | Array,
+    context: Any = None,
     mask: ArrayLike | None = None,
     positions: Literal["all", "random"] | None = None,
     tolerance: float | None = None,
     metric: metrics.Metric | Callable[[Array, Array], Array] = metrics.label_flip,
+    names: ArrayLike | None = None,
     chunk_bytes: int | None = None,
     devices: Sequence[jax.Device] | None = None,
     progress: engine.Progress | None = None,
@@ -56,6 +58,8 @@ def sensitivity(
       num_samples: S, draws for each position; "all" enumerates every replacement of an edit that
         has finitely many (Resample, Flip), without any noise.
       key: a JAX random key.
+      context: what belongs to each example but is never edited, such as the mask of its padding: a
+        pytree of (n, …) arrays. If given, the model is called as `apply_fn(params, x, context)`.
       mask: (n, T), true at the positions to measure; default all.
       positions: "all" is the definition. "random" draws positions instead, S of them an example:
         the same quantity for 2·S passes an example instead of T·S + 1.
@@ -63,6 +67,8 @@ def sensitivity(
         interval is at most this. Where that takes more passes than positions="all", or cannot be
         reached with this many examples, all positions are measured instead, as the result says.
       metric: what counts as a change of the output; see `jaxsens.metrics`.
+      names: (n,) numbers that stand for the examples in their keys; default 0 … n-1. A part of a
+        dataset, measured by itself with its own numbers, has the draws it has in the whole.
       chunk_bytes: how large the widest intermediate of a forward pass may be; default by device.
       devices: devices to use; default all of this process. Changes no number.
       progress: called with (done, all, running mean).
@@ -89,12 +95,15 @@ def sensitivity(
     example = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
     num_positions = perturbation.num_positions(example.shape)
     mask = _checked_mask(mask, len(x), num_positions)
+    names = _checked_names(names, len(x), perturbation)
+    context = _checked_context(context, len(x))
+    inputs = (x, *context)
     perturbation.check(x[mask] if x.shape[:2] == mask.shape else x)
     exact = num_samples == "all"
     samples = _checked_samples(num_samples, perturbation, example.shape)
     positions = _checked_positions(positions, tolerance)
     _check_edit(perturbation, x, key)
-    _check_outputs(apply_fn, params, x, metric)
+    _check_outputs(apply_fn, params, inputs, metric)
 
     mesh = runtime.local_mesh(devices)
     with jax.default_matmul_precision(runtime.PRECISION):
@@ -102,10 +111,14 @@ def sensitivity(
             question=engine.Question(apply_fn, perturbation, metric, samples, exact),
             params=runtime.place(params, mesh, runtime.SAME),
             x=x,
+            context=context,
             mask=mask,
+            names=names,
             key=runtime.place(key, mesh, runtime.SAME),
             mesh=mesh,
-            rows=rows_within(chunk_bytes, apply_fn, params, example, runtime.platform(mesh)),
+            rows=rows_within(
+                chunk_bytes, apply_fn, params, _shapes(inputs), runtime.platform(mesh)
+            ),
             progress=progress,
         )
         if tolerance is not None:
@@ -177,6 +190,34 @@ def _checked_mask(mask: ArrayLike | None, n: int, num_positions: int) -> Bool[np
     return mask
 
 
+def _checked_names(
+    names: ArrayLike | None, n: int, perturbation: Perturbation
+) -> Int[np.ndarray, " n"]:
+    if names is None:
+        return np.arange(n, dtype=np.int32)
+    if perturbation.needs_pool:
+        raise ValueError(f"{perturbation.edit!r} looks at all examples: it takes no names")
+    names = np.asarray(names)
+    if names.shape != (n,) or not np.issubdtype(names.dtype, np.integer) or names.min() < 0:
+        raise ValueError(f"names must be n = {n} whole numbers >= 0; got shape {names.shape}")
+    return names.astype(np.int32)
+
+
+def _checked_context(context: Any, n: int) -> engine.Context:
+    if context is None:
+        return ()
+    context = jax.tree.map(np.asarray, context)
+    for values in jax.tree.leaves(context):
+        if values.shape[:1] != (n,):
+            raise ValueError(f"context must have n = {n} rows; got an array of {values.shape}")
+    return (context,)
+
+
+def _shapes(inputs: Any, *leading: int) -> Any:
+    """The shapes of one example, or of a batch of as many as the leading axis says."""
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct((*leading, *a.shape[1:]), a.dtype), inputs)
+
+
 def _checked_samples(
     num_samples: int | str, perturbation: Perturbation, shape: tuple[int, ...]
 ) -> int:
@@ -208,13 +249,13 @@ def _check_edit(perturbation: Perturbation, x: np.ndarray, key: PRNGKeyArray) ->
     jax.eval_shape(perturbation, key, first, 0, pool=pool, example=0)
 
 
-def _check_outputs(apply_fn: engine.ApplyFn, params: Any, x: np.ndarray, metric: Any) -> None:
-    batch = jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype)
-    out = jax.eval_shape(apply_fn, params, batch)
+def _check_outputs(apply_fn: engine.ApplyFn, params: Any, inputs: Any, metric: Any) -> None:
+    two = _shapes(inputs, 2)
+    out = jax.eval_shape(apply_fn, params, *two)
     shape = getattr(out, "shape", None)
     ranks = (1, 2) if metric == metrics.label_flip else range(1, 9)
     if shape is None or len(shape) not in ranks or shape[0] != 2:
         got = type(out).__name__ if shape is None else shape
         raise ValueError(
-            f"apply_fn must map a batch {batch.shape} to logits (2, C) or scores (2,); got {got}"
+            f"apply_fn must map a batch {two[0].shape} to logits (2, C) or scores (2,); got {got}"
         )

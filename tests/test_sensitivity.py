@@ -327,6 +327,38 @@ def test_random_positions_do_not_depend_on_the_cut_either(options):
     assert same(one, many)
 
 
+@pytest.mark.parametrize("options", [{}, {"positions": "random"}])
+def test_context_reaches_the_model_beside_its_own_example(options):
+    x, params = images(9), mlp(features=19)
+    context = {"a": np.arange(18, dtype=np.float32).reshape(9, 2) / 9, "b": np.ones(9, np.float32)}
+
+    def beside(params, x, context):
+        features = [x.reshape(len(x), -1), context["a"], context["b"][:, None]]
+        return apply_mlp(params, jnp.concatenate(features, axis=1))
+
+    def inside(params, x):
+        # The same model of inputs that carry their context in a row below the image.
+        rows = x[:, 4, :3, 0]
+        return beside(params, x[:, :4], {"a": rows[:, :2], "b": rows[:, 2]})
+
+    below = np.concatenate([context["a"], context["b"][:, None], np.zeros((9, 1))], axis=1)
+    tall = np.concatenate([x, below.astype(np.float32)[:, None, :, None]], axis=1)
+    taller = np.concatenate([tall, np.zeros((9, 1, 4, 1), np.float32)], axis=1)
+    mask = np.arange(6)[None] < np.full((9, 1), 4)
+    est = measure(beside, params, x, NOISE, 3, context=context, chunk_bytes=300, **options)
+    other = measure(inside, params, taller, NOISE, 3, mask=mask, **options)
+    assert np.array_equal(est.totals, other.totals[:, :4])
+    assert est.totals.sum() > 0
+
+
+def test_a_part_with_its_names_has_the_draws_of_the_whole():
+    x, params, part = images(30), mlp(), np.array([3, 29, 4, 11])
+    whole = measure(apply_mlp, params, x, NOISE, 2)
+    by_itself = measure(apply_mlp, params, x[part], NOISE, 2, names=part)
+    assert np.array_equal(by_itself.totals, whole.totals[part])
+    assert not np.array_equal(by_itself.totals, whole.totals[:4])
+
+
 def test_jit_off_is_the_same():
     x, params = cube(3), mlp(features=3)
     jitted = measure(apply_mlp, params, x, FLIP, "all")
@@ -576,6 +608,11 @@ def bad(message, **changes):
         bad("mask must have shape", mask=np.ones((3, 5), bool)),
         bad("mask must have shape", mask=np.ones(3, bool)),
         bad("mask leaves no position to measure", mask=np.zeros((3, 4), bool)),
+        bad("names must be n = 3 whole numbers", names=np.arange(4)),
+        bad("names must be n = 3 whole numbers", names=np.array([0, -1, 2])),
+        bad("it takes no names",
+            names=np.arange(3), perturbation=Perturbation(Patches(2), Donor())),
+        bad("context must have n = 3 rows", context={"mask": np.ones((2, 4))}),
         bad("num_samples must be a whole number >= 1, or 'all'; got 0", num_samples=0),
         bad("num_samples must be a whole number >= 1, or 'all'; got -2", num_samples=-2),
         bad("num_samples='all' enumerates every replacement", num_samples="all"),
