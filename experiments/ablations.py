@@ -17,8 +17,9 @@ from jaxsens.results import Claim, Results, environment
 from jaxsens.runfolder import RunFolder
 from jaxsens.training import Recipe
 
-from . import vision_views as views
-from .vision_study import Arm, ImageConfig, Images, arm, estimate_of, load, seconds, train
+from . import views, vision_views
+from .study import seconds
+from .vision_study import Arm, ImageConfig, Images, arm, estimate_of, load, train
 from .vision_tasks import ModelName, Preset
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
@@ -53,6 +54,8 @@ class Config(ImageConfig):
                 raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
         if self.adam_rate <= 0 or self.adam_decay_epochs < 1:
             raise ValueError("adam_rate and adam_decay_epochs must be positive")
+        if self.optimizer not in (None, "sgd"):
+            raise ValueError("ablations compares SGD with Adam: optimizer must be sgd")
 
     def resolved(self, preset: Preset) -> "Config":
         """The config with everything that was left open filled in."""
@@ -150,7 +153,7 @@ def run(config: Config, images: Images, folder: RunFolder) -> Results:
             _hardly_matters("Depth", arms.depths, arms.reference, estimates),
             _hardly_matters("The number of heads", arms.heads, arms.reference, estimates),
         ),
-        tables=(views.sensitivity_table(config, arms.all(), estimates, folder),),
+        tables=(vision_views.sensitivity_table(config, arms.all(), estimates, folder),),
         figures=(
             views.training_figure(
                 (arms.base, arms.adam, arms.reference), folder, "like Fig. 12", "optimisers"
@@ -161,7 +164,7 @@ def run(config: Config, images: Images, folder: RunFolder) -> Results:
             views.training_figure(
                 (*arms.heads, arms.reference), folder, "like Fig. 13, heads", "heads"
             ),
-            views.final_figure(config, arms.all(), estimates, folder),
+            views.final_figure(config.epochs, arms.all(), estimates, folder),
         ),
         values={name: estimate.summary() for name, estimate in estimates.items()},
         config=dataclasses.asdict(config),

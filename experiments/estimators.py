@@ -40,8 +40,9 @@ from jaxsens.estimate import confidence_interval
 from jaxsens.results import Claim, Figure, Results, Table, environment
 from jaxsens.runfolder import RunFolder, write_atomic
 
-from . import vision_views as views
-from .vision_study import Arm, ComparisonConfig, Images, arm, estimate_of, load, seconds, train
+from . import views
+from .study import seconds
+from .vision_study import Arm, ComparisonConfig, Images, arm, estimate_of, load, train
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 

@@ -30,11 +30,13 @@ from jaxsens.runfolder import RunFolder, write_atomic
 from jaxsens.training import correct
 
 from . import robustness_views as views
-from . import vision_study as study
+from . import vision_study
 from .interventions import InterventionConfig
 from .rank_correlation import rank_correlation
+from .study import Record, seconds
+from .views import training_figure
 from .vision_study import Arm, Images
-from .vision_views import sensitivity_table, training_figure
+from .vision_views import sensitivity_table
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 
@@ -72,7 +74,7 @@ class Config(InterventionConfig):
 
 PRESETS = {
     "quick": Config(),
-    "small": Config(dataset="cifar10", num_corrupted=2000),
+    "small": Config(dataset="cifar10", num_corrupted=1000),
     "paper": Config(dataset="cifar10"),
 }
 
@@ -93,7 +95,7 @@ class Corrupted:
 
 def load(config: Config, data_dir: Path | None) -> Corrupted:
     """The clean images, and the corrupted test sets: read or made."""
-    images = study.load(config, data_dir)
+    images = vision_study.load(config, data_dir)
     some = slice(config.num_corrupted)
     clean = (corruptions.to_uint8(images.x_test[some]), images.y_test[some])
     tests = {}
@@ -121,8 +123,10 @@ def run(config: Config, loaded: Corrupted, folder: RunFolder) -> Results:
     """Trains, measures, corrupts, compares."""
     arms = config.arms(config.models)
     for each in arms:
-        study.train(config, loaded.images, each, folder, _tester(config, loaded, each, folder))
-    estimates = {each.name: study.estimate_of(folder, each) for each in arms}
+        vision_study.train(
+            config, loaded.images, each, folder, _tester(config, loaded, each, folder)
+        )
+    estimates = {each.name: vision_study.estimate_of(folder, each) for each in arms}
     errors = {each.name: ~_outcomes(folder, each) for each in arms}
     source = next(iter(loaded.tests.values())).source
     rank = rank_correlation(
@@ -159,14 +163,14 @@ def run(config: Config, loaded: Corrupted, folder: RunFolder) -> Results:
         | {"rank_correlation": dataclasses.asdict(rank)},
         config=dataclasses.asdict(config),
         environment=environment(),
-        seconds=study.seconds(folder),
+        seconds=seconds(folder),
     )
 
 
-def _tester(config: Config, loaded: Corrupted, each: Arm, folder: RunFolder) -> study.Extra:
+def _tester(config: Config, loaded: Corrupted, each: Arm, folder: RunFolder) -> vision_study.Extra:
     """Accuracy on every corruption at every evaluation; image by image at the last."""
 
-    def test(epoch: int, variables: Any) -> study.Record:
+    def test(epoch: int, variables: Any) -> Record:
         outcomes = np.stack(
             [
                 correct(

@@ -16,9 +16,10 @@ from jaxsens.results import Claim, Figure, Table
 from jaxsens.runfolder import RunFolder
 
 from .rank_correlation import RankCorrelation
-from .vision_study import Arm, ImageConfig, final_records, records_of
+from .study import records_of
+from .views import Estimates, less_sensitive
+from .vision_study import Arm, ImageConfig, final_records
 from .vision_tasks import LABELS
-from .vision_views import Estimates, less_sensitive
 
 Errors = Mapping[str, Bool[np.ndarray, "corruptions n"]]
 
@@ -155,7 +156,7 @@ def panels(corruptions: Sequence[str], arms: Sequence[Arm], folder: RunFolder) -
     """Accuracy on each corruption along training, like Fig. 9."""
     curves = {}
     for each in arms:
-        mine = records_of(folder, each)
+        mine = records_of(folder, each.name)
         rows = [[r["corrupted"][name] for r in mine] for name in corruptions]
         curves[each.label] = ([r["epoch"] for r in mine], rows)
     fig = figures.panels([name.replace("_", " ") for name in corruptions], curves)

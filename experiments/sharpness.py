@@ -30,11 +30,13 @@ from jaxsens.results import Claim, Figure, Results, Table, environment
 from jaxsens.runfolder import RunFolder, write_atomic
 from jaxsens.sharpness_estimate import Change
 
-from . import vision_study as study
+from . import vision_study
 from .interventions import InterventionConfig
+from .study import records_of, seconds
+from .views import less_sensitive, training_figure
 from .vision_study import Arm, Images, load
 from .vision_tasks import ModelName, Preset
-from .vision_views import less_sensitive, sensitivity_table, training_figure
+from .vision_views import sensitivity_table
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 
@@ -79,7 +81,7 @@ class Config(InterventionConfig):
 
 
 PRESETS = {
-    "quick": Config(),
+    "quick": Config(epochs=20, num_measured=500),
     "small": Config(dataset="cifar10"),
     "paper": Config(dataset="cifar10"),
 }
@@ -97,7 +99,7 @@ def run(config: Config, images: Images, folder: RunFolder) -> Results:
     sharp, released = {}, {}
     for each in arms:
         along = functools.partial(_along, config, images, each, folder)
-        variables = study.train(config, images, each, folder, along).variables
+        variables = vision_study.train(config, images, each, folder, along).variables
         sharp[each.name] = _final(config, images, each, folder, variables)
         if config.released:
             released[each.name] = _kept(
@@ -105,7 +107,7 @@ def run(config: Config, images: Images, folder: RunFolder) -> Results:
                 f"{each.name}-released",
                 functools.partial(_sharpness, config, images, each, variables, training=True),
             )
-    sensitive = {each.name: study.estimate_of(folder, each) for each in arms}
+    sensitive = {each.name: vision_study.estimate_of(folder, each) for each in arms}
     pairs = config.pairs(arms)
     tables = [_table(config, arms, sharp, "noise on the weights, eval mode")]
     if released:
@@ -136,7 +138,7 @@ def run(config: Config, images: Images, folder: RunFolder) -> Results:
         values={name: estimate.summary() for name, estimate in sharp.items()},
         config=dataclasses.asdict(config),
         environment=environment(),
-        seconds=study.seconds(folder),
+        seconds=seconds(folder),
     )
 
 
@@ -254,7 +256,7 @@ def _figure(arms: Sequence[Arm], sharp: Estimates, kind: str, folder: RunFolder)
 def _along_figure(arms: Sequence[Arm], folder: RunFolder) -> Figure:
     curves = {}
     for each in arms:
-        mine = study.records_of(folder, each)
+        mine = records_of(folder, each.name)
         rows = [[r["sharpness"][kind]["mean"] for r in mine] for kind in NAMES]
         curves[each.label] = ([r["epoch"] for r in mine], rows)
     fig = figures.panels(list(NAMES.values()), curves, ylabel="Change", num_columns=4)

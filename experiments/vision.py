@@ -25,9 +25,9 @@ from jaxsens import data
 from jaxsens.results import Results, environment
 from jaxsens.runfolder import RunFolder
 
-from . import vision_views as views
-from .vision_study import Arm, ComparisonConfig, Images, arm, estimate_of, load, seconds, train
-from .vision_tasks import ModelName
+from . import views, vision_views
+from .study import seconds
+from .vision_study import ComparisonConfig, Images, arm, estimate_of, load, train
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 
@@ -38,16 +38,6 @@ class Config(ComparisonConfig):
 
     dataset: Literal["digits", "shapes", "mnist", "fashion_mnist", "cifar10", "svhn"] = "digits"
     """Images to train on."""
-    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
-    """The paper uses plain SGD."""
-    schedule: Literal["constant", "step", "cosine"] = "constant"
-    """Learning rate over time."""
-
-    def arm(self, model: ModelName) -> Arm:
-        """A model and its way of training."""
-        base = arm(self, model)
-        recipe = dataclasses.replace(base.recipe, optimizer=self.optimizer, schedule=self.schedule)
-        return dataclasses.replace(base, recipe=recipe)
 
 
 PRESETS = {
@@ -65,7 +55,7 @@ COST = {
 
 def run(config: Config, images: Images, folder: RunFolder) -> Results:
     """Trains, measures, compares."""
-    arms = {model: config.arm(model) for model in config.models}
+    arms = {model: arm(config, model) for model in config.models}
     compared = list(arms.values())
     for each in compared:
         train(config, images, each, folder)
@@ -82,12 +72,12 @@ def run(config: Config, images: Images, folder: RunFolder) -> Results:
         summary=f"Of {', '.join(each.label for each in compared)}, {least.label} is the least "
         f"sensitive: a random change of one {config.patch}×{config.patch} patch changes its "
         f"prediction in {estimates[least.name].mean:.1%} of the draws.",
-        claims=(*orderings, views.matched(config, compared, folder)),
-        tables=(views.sensitivity_table(config, compared, estimates, folder),),
+        claims=(*orderings, vision_views.matched(config, compared, folder)),
+        tables=(vision_views.sensitivity_table(config, compared, estimates, folder),),
         figures=(
             views.training_figure(compared, folder, config.task.figure),
-            views.final_figure(config, compared, estimates, folder),
-            views.patch_figure(config, images, compared, estimates, folder),
+            views.final_figure(config.epochs, compared, estimates, folder),
+            vision_views.patch_figure(config, images, compared, estimates, folder),
         ),
         values={name: estimate.summary() for name, estimate in estimates.items()},
         config=dataclasses.asdict(config),

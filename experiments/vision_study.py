@@ -8,8 +8,6 @@ interval is as narrow as `tolerance`; at the end it is measured by the definitio
 """
 
 import dataclasses
-import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,15 +21,20 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 import jaxsens
 from jaxsens import Donor, Gaussian, Patches, Perturbation, SensitivityEstimate, data
-from jaxsens.checkpoint import Checkpoints
 from jaxsens.objectives import Objective, cross_entropy
 from jaxsens.progress import Bar
 from jaxsens.runfolder import RunFolder, write_atomic
-from jaxsens.training import Recipe, Trainer, TrainState, accuracy, fit
+from jaxsens.training import Recipe, Trainer, TrainState, accuracy
 
+from . import study
+from .study import Record
 from .vision_tasks import LABELS, TASKS, ModelName, Preset, Task
 
-Record = dict[str, Any]
+#: Flags that say what is measured, not how models are trained.
+_MEASURING = {
+    *("edit", "variance", "num_samples", "num_measured", "tolerance", "num_accuracy"),
+    *("models", "reuse"),
+}
 #: Anything else to measure: `extra(epoch, variables) -> fields of the record`.
 Extra = Callable[[int, Any], Record]
 ConfigT = TypeVar("ConfigT", bound="ImageConfig")
@@ -54,6 +57,10 @@ class ImageConfig:
     """Images a step."""
     learning_rate: float | None = None
     """One learning rate for all models."""
+    optimizer: Literal["sgd", "adam", "adamw"] | None = None
+    """One optimiser for all models; the paper uses plain SGD."""
+    schedule: Literal["constant", "step", "cosine"] = "constant"
+    """Learning rate over time."""
     reduced: bool | None = None
     """Smaller models of the same kinds, for a CPU (colour images; sizes in vision_tasks.py)."""
     patch: int | None = None
@@ -72,6 +79,9 @@ class ImageConfig:
     """Images, at the most, for each accuracy."""
     seed: int = 42
     """Decides weights, order, dropout and noise."""
+    reuse: str | None = None
+    """Folder of another run, also of another experiment: models it trained in the same way are
+    taken from there. Which flags must agree is checked."""
 
     def __post_init__(self):
         positive = (
@@ -97,6 +107,8 @@ class ImageConfig:
         filled = {k: v for k, v in values.items() if k in known and getattr(self, k) is None}
         config = dataclasses.replace(self, **filled)
         config.perturbation.num_positions(data.spec(self.dataset).image_shape)
+        if config.reuse is not None:
+            study.check_reuse(dataclasses.asdict(config), config.reuse, _MEASURING)
         return config
 
     @property
@@ -182,11 +194,12 @@ def arm(config: ImageConfig, name: ModelName) -> Arm:
     setting = config.task.models[name]
     build = setting.reduced if config.reduced and setting.reduced else setting.build
     rate = config.learning_rate or setting.learning_rate
+    optimizer = config.optimizer or setting.optimizer
     return Arm(
         name=name,
         label=LABELS[name],
         model=build(),
-        recipe=Recipe("sgd", rate, config.batch_size or 1),
+        recipe=Recipe(optimizer, rate, config.batch_size or 1, config.schedule),
         stream=list(config.task.models).index(name),
         paper=setting.paper,
     )
@@ -196,16 +209,11 @@ def train(
     config: ImageConfig, images: Images, arm: Arm, folder: RunFolder, extra: Extra | None = None
 ) -> TrainState:
     """Trains one arm to its end, recording every evaluation; the state after the last epoch."""
-    recorded = {record["epoch"] for record in records_of(folder, arm)}
     key = jax.random.fold_in(jax.random.key(config.seed), arm.stream)
     train_key, measure_key = jax.random.split(key)
-    clock = time.monotonic()
 
-    def evaluate(epoch: int, state: TrainState) -> None:
-        nonlocal clock
-        if epoch in recorded:
-            return
-        estimate = _measure(config, images, arm, state.variables, epoch, measure_key)
+    def evaluate(epoch: int, variables: Any) -> Record:
+        estimate = _measure(config, images, arm, variables, epoch, measure_key)
         if epoch == config.epochs:
             write_atomic(_estimate_file(folder, arm), estimate.to_json())
         few = slice(config.num_accuracy)
@@ -213,34 +221,27 @@ def train(
             "train_accuracy": (images.x[few], images.y[few]),
             "test_accuracy": (images.x_test[few], images.y_test[few]),
         }
-        record: Record = {"model": arm.name, "epoch": epoch}
-        record |= {
-            name: accuracy(arm.model.apply, state.variables, *xy) for name, xy in scores.items()
-        }
-        if extra is not None:
-            record |= extra(epoch, state.variables)
-        now = time.monotonic()
-        folder.append(record | {"sensitivity": estimate.summary(), "seconds": now - clock})
-        clock = now
+        record = {name: accuracy(arm.model.apply, variables, *xy) for name, xy in scores.items()}
+        more = extra(epoch, variables) if extra is not None else {}
+        return record | more | {"sensitivity": estimate.summary()}
 
     x, y = jnp.asarray(images.x), jnp.asarray(images.y)
     if arm.augment is not None:
         x, y = arm.augment(jax.random.fold_in(train_key, 0), x, y)
-    epochs, every = config.epochs or 1, config.evaluate_every or 1
-    checkpoints = Checkpoints(folder.checkpoints / arm.name)
-    with Bar(f"{arm.label}: training", "epochs", epochs) as bar:
-        state = fit(
-            Trainer(arm.model, arm.recipe, epochs, arm.objective),
-            x,
-            y,
-            key=train_key,
-            checkpoints=checkpoints,
-            evaluate=evaluate,
-            every=every,
-            on_epoch=lambda epoch, loss: bar.update(epoch, epochs, f"loss {loss:.4f}"),
-        )
-    checkpoints.close()
-    return state
+    if config.reuse is not None:
+        study.reuse(config.reuse, folder, arm.name)
+    trainer = Trainer(arm.model, arm.recipe, config.epochs or 1, arm.objective)
+    return study.follow(
+        folder,
+        arm.name,
+        arm.label,
+        trainer,
+        x,
+        y,
+        key=train_key,
+        every=config.evaluate_every or 1,
+        evaluate=evaluate,
+    )
 
 
 def _measure(
@@ -269,17 +270,6 @@ def estimate_of(folder: RunFolder, arm: Arm) -> SensitivityEstimate:
     return SensitivityEstimate.from_json(_estimate_file(folder, arm).read_text("utf-8"))
 
 
-def records_of(folder: RunFolder, arm: Arm) -> list[Record]:
-    """The arm's records along training."""
-    mine = [record for record in folder.metrics() if record["model"] == arm.name]
-    return sorted(mine, key=lambda record: record["epoch"])
-
-
 def final_records(config: ImageConfig, folder: RunFolder) -> dict[str, Record]:
     """The last record of every arm."""
     return {r["model"]: r for r in folder.metrics() if r["epoch"] == config.epochs}
-
-
-def seconds(folder: RunFolder) -> float:
-    """How long training and measuring took, over all sessions of the run."""
-    return math.fsum(record["seconds"] for record in folder.metrics())

@@ -1,37 +1,18 @@
 """How the image experiments tell what they found: claims, tables and figures about arms."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from jaxsens import SensitivityEstimate, data, figures
-from jaxsens.estimate import confidence_interval
+from jaxsens import data, figures
 from jaxsens.results import Claim, Figure, Table
 from jaxsens.runfolder import RunFolder
 
-from .vision_study import Arm, ImageConfig, Images, final_records, records_of
-
-Estimates = Mapping[str, SensitivityEstimate]
+from .views import Estimates
+from .vision_study import Arm, ImageConfig, Images, final_records
 
 #: Training accuracies closer than this count as matched.
 MATCHED = 0.05
-
-
-def less_sensitive(lesser: Arm, greater: Arm, estimates: Estimates) -> Claim:
-    """Whether one arm is less sensitive than another, image by image."""
-    # The same images for both: the difference of an image leaves out how hard the image is.
-    difference = estimates[greater.name].per_example - estimates[lesser.name].per_example
-    low, high = confidence_interval(difference, (-math.inf, math.inf), 0.95)
-    measured = (estimates[lesser.name].mean, estimates[greater.name].mean)
-    given = None not in (lesser.paper, greater.paper)
-    return Claim(
-        statement=f"{lesser.label} is less sensitive than {greater.label}",
-        paper=f"{lesser.paper} < {greater.paper}" if given else "no numbers given",
-        measured=f"{measured[0]:.4f} against {measured[1]:.4f}; difference "
-        f"{np.mean(difference):.4f}, 95 % interval {low:.4f} to {high:.4f}",
-        holds=low > 0,
-    )
 
 
 def matched(config: ImageConfig, arms: Sequence[Arm], folder: RunFolder) -> Claim:
@@ -76,52 +57,6 @@ def sensitivity_table(
         + (f"; accuracy on up to {config.num_accuracy} images" if config.num_accuracy else "")
         + ("; models reduced in size" if config.reduced else "")
         + ".",
-    )
-
-
-def training_figure(
-    arms: Sequence[Arm], folder: RunFolder, figure: str, name: str = "training_curves"
-) -> Figure:
-    """Accuracy and sensitivity along training, like the paper's Figs 4 to 6."""
-    curves = []
-    for arm in arms:
-        mine = records_of(folder, arm)
-        curves.append(
-            figures.Curve(
-                label=arm.label,
-                epochs=tuple(r["epoch"] for r in mine),
-                accuracy=tuple(r["train_accuracy"] for r in mine),
-                sensitivity=tuple(r["sensitivity"]["mean"] for r in mine),
-                low=tuple(r["sensitivity"]["low"] for r in mine),
-                high=tuple(r["sensitivity"]["high"] for r in mine),
-                paper=arm.paper,
-            )
-        )
-    figures.save(figures.training_curves(curves), folder.figures, name)
-    with_paper = any(arm.paper is not None for arm in arms)
-    return Figure(
-        f"figures/{name}.png",
-        f"Training accuracy and sensitivity against epochs, with 95 % intervals ({figure})"
-        + (" and the paper's final values." if with_paper else "."),
-    )
-
-
-def final_figure(
-    config: ImageConfig, arms: Sequence[Arm], estimates: Estimates, folder: RunFolder
-) -> Figure:
-    """The final values as bars, beside the paper's."""
-    intervals = [estimates[arm.name].ci() for arm in arms]
-    paper = [arm.paper for arm in arms]
-    bars = figures.bars(
-        [arm.label for arm in arms],
-        [estimates[arm.name].mean for arm in arms],
-        [low for low, _ in intervals],
-        [high for _, high in intervals],
-        paper if any(value is not None for value in paper) else None,
-    )
-    figures.save(bars, folder.figures, "final")
-    return Figure(
-        "figures/final.png", f"Sensitivity after {config.epochs} epochs, with 95 % intervals."
     )
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints with orbax: written atomically, the newest one restored.
+"""Checkpoints with orbax: written atomically, restored by epoch.
 
 A checkpoint is written to a temporary folder and renamed when complete, so that a process killed
 while saving leaves the one before.
@@ -17,26 +17,32 @@ Tree = TypeVar("Tree")
 
 
 class Checkpoints:
-    """The checkpoints of one training run, numbered by epoch; the last two are kept."""
+    """The checkpoints of one training run, numbered by epoch.
 
-    def __init__(self, folder: Path | str) -> None:
-        options = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=False)
+    The last two are kept, and every one whose epoch is a multiple of `every`.
+    """
+
+    def __init__(self, folder: Path | str, every: int | None = None) -> None:
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=2, keep_period=every, enable_async_checkpointing=False
+        )
         self._manager = ocp.CheckpointManager(Path(folder).resolve(), options=options)
 
     def save(self, epoch: int, tree: Any) -> None:
         """Writes a checkpoint; on return it is complete."""
-        if epoch in self._manager.all_steps():
+        if epoch in self.epochs():
             return
         self._manager.save(epoch, args=ocp.args.StandardSave(tree))
         self._manager.wait_until_finished()
 
-    def restore(self, like: Tree) -> Tree | None:
-        """The newest checkpoint in the form of `like`, or None if there is none."""
-        newest = self._manager.latest_step()
-        if newest is None:
-            return None
+    def epochs(self) -> list[int]:
+        """The epochs that are kept, in order."""
+        return sorted(self._manager.all_steps())
+
+    def restore(self, epoch: int, like: Tree) -> Tree:
+        """The checkpoint of that epoch in the form of `like`."""
         template = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
-        return self._manager.restore(newest, args=ocp.args.StandardRestore(template))
+        return self._manager.restore(epoch, args=ocp.args.StandardRestore(template))
 
     def close(self) -> None:
         """Frees orbax's threads."""

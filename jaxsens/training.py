@@ -8,6 +8,7 @@ Assumption: the data fits on the device. The last, incomplete batch of an epoch 
 shuffle leaves out other examples every epoch.
 """
 
+import dataclasses
 import functools
 import time
 from collections.abc import Callable
@@ -46,6 +47,7 @@ class Recipe:
       decay: factor of "step".
       decay_epochs: epochs between two steps of "step".
       weight_decay: AdamW's.
+      frozen: entries of the parameters' outer dictionary that are not trained.
     """
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
@@ -55,10 +57,20 @@ class Recipe:
     decay: float = 0.5
     decay_epochs: int = 8
     weight_decay: float = 1e-4
+    frozen: tuple[str, ...] = ()
 
     def build(self, steps_per_epoch: int, epochs: int) -> optax.GradientTransformation:
         """The optax optimiser."""
-        rate = self.rate(steps_per_epoch, epochs)
+        trained = self._build_trained(self.rate(steps_per_epoch, epochs))
+        if not self.frozen:
+            return trained
+
+        def labels(params):
+            return {name: "frozen" if name in self.frozen else "trained" for name in params}
+
+        return optax.multi_transform({"trained": trained, "frozen": optax.set_to_zero()}, labels)
+
+    def _build_trained(self, rate: optax.Schedule) -> optax.GradientTransformation:
         if self.optimizer == "sgd":
             return optax.sgd(rate)
         if self.optimizer == "adam":
@@ -132,17 +144,19 @@ class Trainer:
         Raises:
           TrainingDivergedError: the loss is not finite; names the step.
         """
-        steps = self._steps(len(x))
+        self._steps(len(x))
         state, losses = _train_epoch(self, state, x, y, key)
-        losses = np.asarray(losses)
-        if not np.isfinite(losses).all():
-            batch, epoch = int(np.argmin(np.isfinite(losses))), int(state.epoch)
-            raise TrainingDivergedError(
-                f"the loss is {losses[batch]} at step {(epoch - 1) * steps + batch + 1} (epoch "
-                f"{epoch}, batch {batch + 1} of {steps}); lower the learning rate "
-                f"({self.recipe.learning_rate})"
-            )
-        return state, float(losses.mean())
+        return state, self._mean_loss(np.asarray(losses), int(state.epoch))
+
+    def _mean_loss(self, losses: Float[np.ndarray, " steps"], epoch: int) -> float:
+        if np.isfinite(losses).all():
+            return float(losses.mean())
+        steps, batch = len(losses), int(np.argmin(np.isfinite(losses)))
+        raise TrainingDivergedError(
+            f"the loss is {losses[batch]} at step {(epoch - 1) * steps + batch + 1} (epoch "
+            f"{epoch}, batch {batch + 1} of {steps}); lower the learning rate "
+            f"({self.recipe.learning_rate})"
+        )
 
     def _steps(self, num_examples: int) -> int:
         if num_examples < self.recipe.batch_size:
@@ -166,11 +180,37 @@ def _train_epoch(
     trainer: Trainer, state: TrainState, x: Array, y: Array, key: PRNGKeyArray
 ) -> tuple[TrainState, Float[Array, " steps"]]:
     n, size = x.shape[0], trainer.recipe.batch_size
-    optimizer = trainer._optimizer(n)
     order_key, steps_key = jax.random.split(jax.random.fold_in(key, state.epoch))
     order = jax.random.permutation(order_key, n)[: n // size * size].reshape(-1, size)
 
-    def loss_fn(params, statistics, x, y, key):
+    def one(state, batch):
+        index, rows = batch
+        return step(trainer, n, state, x[rows], y[rows], jax.random.fold_in(steps_key, index))
+
+    state, losses = jax.lax.scan(one, state, (jnp.arange(len(order)), order))
+    return dataclasses.replace(state, epoch=state.epoch + 1), losses
+
+
+def step(
+    trainer: Trainer,
+    num_examples: int,
+    state: TrainState,
+    x: Shaped[Array, "b ..."],
+    y: Int[Array, " b"],
+    key: PRNGKeyArray,
+) -> tuple[TrainState, Float[Array, ""]]:
+    """One step on one batch: the new state, of the same epoch, and the loss before it.
+
+    Args:
+      trainer: model and recipe.
+      num_examples: n of the whole training set, from which schedules count epochs.
+      state: the state before.
+      x: the batch.
+      y: its labels.
+      key: for dropout and the objective's own noise.
+    """
+
+    def loss_fn(params, statistics):
         def logits_fn(x, key):
             nonlocal statistics
             logits, statistics = trainer.model.apply(
@@ -184,26 +224,14 @@ def _train_epoch(
 
         return trainer.objective(logits_fn, x, y, key), statistics
 
-    def step(carry, batch):
-        params, statistics, opt_state = carry
-        index, rows = batch
-        grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
-        step_key = jax.random.fold_in(steps_key, index)
-        (loss, statistics), grads = grad_fn(params, statistics, x[rows], y[rows], step_key)
-        # optax's Adam raises a float to an integer power, which strict promotion refuses.
-        with jax.numpy_dtype_promotion("standard"):
-            updates, opt_state = optimizer.update(grads, opt_state, params)
-        return (optax.apply_updates(params, updates), statistics, opt_state), loss
-
-    params, statistics = state.variables["params"], _without_params(state.variables)
-    carry = (params, statistics, state.opt_state)
-    carry, losses = jax.lax.scan(step, carry, (jnp.arange(len(order)), order))
-    params, statistics, opt_state = carry
-    return TrainState({"params": params, **statistics}, opt_state, state.epoch + 1), losses
-
-
-def _without_params(variables: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in variables.items() if name != "params"}
+    params = state.variables["params"]
+    statistics = {name: value for name, value in state.variables.items() if name != "params"}
+    (loss, statistics), grads = jax.value_and_grad(loss_fn, has_aux=True)(params, statistics)
+    # optax's Adam raises a float to an integer power, which strict promotion refuses.
+    with jax.numpy_dtype_promotion("standard"):
+        updates, opt_state = trainer._optimizer(num_examples).update(grads, state.opt_state, params)
+    params = optax.apply_updates(params, updates)
+    return TrainState({"params": params, **statistics}, opt_state, state.epoch), loss
 
 
 def correct(
@@ -259,7 +287,7 @@ def fit(
     every: int,
     on_epoch: Callable[[int, float], None] = lambda epoch, loss: None,
 ) -> TrainState:
-    """Trains from the newest checkpoint (or from scratch) to the last epoch.
+    """Trains to the last epoch; epochs of which there is a checkpoint are read, not computed.
 
     Args:
       trainer: model and recipe.
@@ -269,7 +297,7 @@ def fit(
       checkpoints: where states are kept.
       evaluate: `evaluate(epoch, state)` before the first epoch, every `every` epochs and after the
         last. The state it sees is saved before it is called: killed during a long measurement,
-        training need not be repeated. On resume it is called again for the epoch of the checkpoint.
+        training need not be repeated. On resume it is called again for all that are still kept.
       every: epochs between two evaluations.
       on_epoch: called with (epoch, mean loss) after every epoch.
 
@@ -278,7 +306,7 @@ def fit(
     """
     init_key, train_key = jax.random.split(key)
     state = trainer.init(x, init_key)
-    state = checkpoints.restore(like=state) or state
+    kept = checkpoints.epochs()
     saved = time.monotonic()
     while True:
         epoch = int(state.epoch)
@@ -290,5 +318,9 @@ def fit(
             evaluate(epoch, state)
         if epoch == trainer.epochs:
             return state
+        following = min((later for later in kept if later > epoch), default=None)
+        if following is not None:
+            state = checkpoints.restore(following, like=state)
+            continue
         state, loss = trainer.epoch(state, x, y, train_key)
         on_epoch(epoch + 1, loss)

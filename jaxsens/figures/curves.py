@@ -113,6 +113,7 @@ def panels(
     titles: Sequence[str],
     curves: Mapping[str, tuple[Numbers, Sequence[Numbers]]],
     *,
+    xlabel: str = "Epoch",
     ylabel: str = "Accuracy",
     num_columns: int = 5,
 ) -> Figure:
@@ -122,6 +123,7 @@ def panels(
         titles: What the panels show, such as corruptions.
         curves: For every model, the epochs and for each title the values at these epochs; the order
             of the models fixes the colours.
+        xlabel: Name of the horizontal axes.
         ylabel: Name of the vertical axes.
         num_columns: Panels in a row.
 
@@ -161,7 +163,7 @@ def panels(
         if index % num_columns == 0:
             axes.set_ylabel(ylabel)
         if index + num_columns >= len(titles):
-            axes.set_xlabel("Epoch")
+            axes.set_xlabel(xlabel)
             axes.tick_params(labelbottom=True)
     handles = grid[0, 0].get_legend_handles_labels()[0]
     fig.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))

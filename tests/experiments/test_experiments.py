@@ -161,11 +161,11 @@ def test_damaged_official_files_end_with_one_line_before_anything_is_created(
 ):
     # CIFAR-10 itself is not here: a fake, so that the corrupted files are looked at.
     robustness = load_experiment("robustness")
-    fake = robustness.study.Images(
+    fake = robustness.vision_study.Images(
         *(np.zeros((4, 32, 32, 3), np.float32), np.zeros(4, np.int32)),
         *(np.zeros((4, 32, 32, 3), np.float32), np.zeros(4, np.int32)),
     )
-    monkeypatch.setattr(robustness.study, "load", lambda config, data_dir: fake)
+    monkeypatch.setattr(robustness.vision_study, "load", lambda config, data_dir: fake)
     (tmp_path / "data" / "CIFAR-10-C").mkdir(parents=True)
     (tmp_path / "data" / "CIFAR-10-C" / "labels.npy").write_bytes(b"not an array")
     command = "--exp robustness --dataset cifar10 --data-dir data --workdir run"

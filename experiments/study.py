@@ -1,0 +1,134 @@
+"""What all experiments that train share: a model is trained to its end and measured on the way.
+
+At every evaluation one record goes into metrics.jsonl, under the model's name. A run that was
+killed goes on where it was; models that another run trained in the same way can be taken from it.
+"""
+
+import json
+import math
+import shutil
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import Array, PRNGKeyArray
+
+from jaxsens import SensitivityEstimate
+from jaxsens.checkpoint import Checkpoints
+from jaxsens.progress import Bar
+from jaxsens.results import plain
+from jaxsens.runfolder import RunFolder, write_atomic
+from jaxsens.training import Trainer, TrainState, fit
+
+Record = dict[str, Any]
+#: `evaluate(epoch, variables) -> fields of the record`.
+Evaluate = Callable[[int, Any], Record]
+
+
+def follow(
+    folder: RunFolder,
+    name: str,
+    label: str,
+    trainer: Trainer,
+    x: Array,
+    y: Array,
+    *,
+    key: PRNGKeyArray,
+    every: int,
+    evaluate: Evaluate,
+) -> TrainState:
+    """Trains a model to its end, recording every evaluation.
+
+    Args:
+      folder: the run's folder.
+      name: the model's name in records and checkpoints.
+      label: its name for the progress bar.
+      trainer: model and recipe.
+      x: training inputs.
+      y: labels.
+      key: decides initial weights, order and dropout.
+      every: epochs between two evaluations.
+      evaluate: makes a record's fields; not called for epochs that are recorded.
+
+    Returns:
+      The state after the last epoch.
+    """
+    recorded = {record["epoch"] for record in records_of(folder, name)}
+    clock = time.monotonic()
+
+    def record(epoch: int, state: TrainState) -> None:
+        nonlocal clock
+        if epoch in recorded:
+            return
+        fields = evaluate(epoch, state.variables)
+        now = time.monotonic()
+        folder.append({"model": name, "epoch": epoch} | fields | {"seconds": now - clock})
+        clock = now
+
+    checkpoints = Checkpoints(folder.checkpoints / name, every)
+    with Bar(f"{label}: training", "epochs", trainer.epochs) as bar:
+        state = fit(
+            trainer,
+            x,
+            y,
+            key=key,
+            checkpoints=checkpoints,
+            evaluate=record,
+            every=every,
+            on_epoch=lambda epoch, loss: bar.update(epoch, trainer.epochs, f"loss {loss:.4f}"),
+        )
+    checkpoints.close()
+    return state
+
+
+def kept(
+    folder: RunFolder, name: str, measure: Callable[[], SensitivityEstimate]
+) -> SensitivityEstimate:
+    """The estimate of that name: from disk, or measured now and put there."""
+    file = folder.path / "estimates" / f"{name}.json"
+    if not file.exists():
+        write_atomic(file, measure().to_json())
+    return SensitivityEstimate.from_json(file.read_text("utf-8"))
+
+
+def records_of(folder: RunFolder, name: str) -> list[Record]:
+    """A model's records along training."""
+    mine = [record for record in folder.metrics() if record["model"] == name]
+    return sorted(mine, key=lambda record: record["epoch"])
+
+
+def seconds(folder: RunFolder) -> float:
+    """How long training and measuring took, over all sessions of the run."""
+    return math.fsum(record["seconds"] for record in folder.metrics())
+
+
+def check_reuse(config: Record, run: str, measuring: Collection[str]) -> None:
+    """Raises ValueError unless the run trained its models in the way that the config asks for.
+
+    Args:
+      config: the fields of a config.
+      run: the folder of another run.
+      measuring: names of fields that say what is measured, not how models are trained.
+    """
+    file = Path(run) / "config.json"
+    if not file.exists():
+        raise ValueError(f"{run} is not the folder of a run: it has no config.json")
+    other = json.loads(file.read_text("utf-8"))["config"]
+    for name in sorted(config.keys() & other.keys() - set(measuring)):
+        mine = plain(config[name], name)
+        if mine != other[name]:
+            raise ValueError(
+                f"models of {run} cannot be reused: it has {name}={other[name]}, this run {mine}"
+            )
+
+
+def reuse(run: str, folder: RunFolder, name: str) -> None:
+    """Copies a model's checkpoints, all or none, unless there are some or the run has none."""
+    source, target = Path(run) / "checkpoints" / name, folder.checkpoints / name
+    if target.exists() or not source.exists():
+        return
+    partial = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(source, partial)
+    partial.rename(target)
