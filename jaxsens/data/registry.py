@@ -77,7 +77,7 @@ def spec(name: str) -> DatasetSpec:
       >>> spec("cifar10").image_shape
       (32, 32, 3)
     """
-    _require_known("dataset", name, NAMES)
+    require_known("dataset", name, NAMES)
     return _SPECS[name]
 
 
@@ -110,7 +110,7 @@ def load(
       ((1437, 8, 8, 1), np.float32(-1.0), np.float32(1.0), (1437,))
     """
     facts = spec(name)
-    _require_known("split", split, SPLITS)
+    require_known("split", split, SPLITS)
     images, labels = _read(facts, split, data_dir)
     return to_unit_range(images, facts.max_value), labels.astype(np.int32)
 
@@ -136,10 +136,10 @@ def _read(facts: DatasetSpec, split: str, data_dir: str | os.PathLike[str] | Non
 
     env = os.environ
     shared = [env.get("TFDS_DATA_DIR"), "~/tensorflow_datasets"]
-    roots = _paths([data_dir or env.get("JAXSENS_DATA"), *shared])
+    roots = search_paths([data_dir or env.get("JAXSENS_DATA"), *shared])
     folders = [root / folder for root in roots for folder in (*facts.folders, ".")]
     read_official = _OFFICIAL[facts.name]
-    download_root = _paths([data_dir, *shared])[0]
+    download_root = search_paths([data_dir, *shared])[0]
 
     def downloaded() -> Raw | None:
         return read_official(download.download(download_root, facts), split, facts)
@@ -161,7 +161,8 @@ def _read(facts: DatasetSpec, split: str, data_dir: str | os.PathLike[str] | Non
     raise DatasetNotFoundError(_how_to_get(facts, roots, reasons))
 
 
-def _paths(names: Iterable[str | os.PathLike[str] | None]) -> list[Path]:
+def search_paths(names: Iterable[str | os.PathLike[str] | None]) -> list[Path]:
+    """Returns the folders that are named, each once and in order; None and "" name none."""
     return list(dict.fromkeys(Path(name).expanduser() for name in names if name))
 
 
@@ -177,7 +178,8 @@ def _how_to_get(facts: DatasetSpec, roots: list[Path], reasons: list[str]) -> st
     )
 
 
-def _require_known(what: str, value: str, known: tuple[str, ...]) -> None:
+def require_known(what: str, value: str, known: tuple[str, ...]) -> None:
+    """Raises ValueError, with the nearest name, unless `value` is known."""
     if value in known:
         return
     nearest = difflib.get_close_matches(value, known, n=1)

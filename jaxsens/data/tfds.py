@@ -36,7 +36,7 @@ def read_prepared(root: Path, split: str, spec: DatasetSpec) -> Raw | None:
       CorruptDataError: the folder does not hold what its `dataset_info.json` promises.
       UnusableSourceError: a package that reads the folder's format is not installed.
     """
-    folder = _newest_version(root / spec.tfds_name) if spec.tfds_name else None
+    folder = newest_version(root / spec.tfds_name) if spec.tfds_name else None
     if folder is None:
         return None
     try:
@@ -77,7 +77,9 @@ def first_line(error: Exception, max_length: int = 200) -> str:
     return (str(error).strip().splitlines() or ["no message"])[0][:max_length]
 
 
-def _newest_version(folder: Path) -> Path | None:
+def newest_version(folder: Path) -> Path | None:
+    """Returns the prepared version with the highest number, None if there is none."""
+
     def version(path: Path) -> tuple[int, ...]:
         return tuple(int(part) for part in path.name.split("."))
 
@@ -98,7 +100,7 @@ def _read_folder(folder: Path, split: str, spec: DatasetSpec) -> Raw:
     images = np.empty((num_examples, *spec.image_shape), np.uint8)
     labels = np.empty(num_examples, np.int64)
     num_read = 0
-    for example in _examples(builder, split):
+    for example in read_examples(builder, split):
         if num_read < num_examples:
             _check_image(folder, example["image"], spec)
             images[num_read], labels[num_read] = example["image"], example["label"]
@@ -119,7 +121,8 @@ def _check_image(folder: Path, image: np.ndarray, spec: DatasetSpec) -> None:
         )
 
 
-def _examples(builder: Any, split: str) -> Iterable[dict[str, Any]]:
+def read_examples(builder: Any, split: str) -> Iterable[dict[str, Any]]:
+    """Returns a split's examples, in any of the formats, without TensorFlow."""
     if builder.info.file_format.value != "tfrecord":
         return builder.as_data_source(split=split)
     return (

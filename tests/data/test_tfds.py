@@ -135,7 +135,7 @@ def test_the_newest_version_is_read(root):
     shutil.copytree(root / "mnist" / "3.0.1", old)
     (old / "features.json").unlink()
     (root / "mnist" / "incomplete.AB_3.0.2").mkdir()
-    assert reader._newest_version(root / "mnist") == root / "mnist" / "3.0.1"
+    assert reader.newest_version(root / "mnist") == root / "mnist" / "3.0.1"
     assert len(data.load("mnist", "test", data_dir=root)[1]) == SIZES["test"]
 
 

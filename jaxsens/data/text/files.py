@@ -1,0 +1,216 @@
+r"""Text datasets as files in a folder: GLUE's tsv, jsonl, the original MRPC and the original IMDB.
+
+A tsv file is UTF-8 with a header, one row a line and a tab between columns. Quotes are ordinary
+characters: GLUE has lone ones, so a csv reader with quoting would silently join rows. Lines end in
+`\n` or `\r\n` only; other line separators of Unicode occur inside texts.
+"""
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
+from jaxsens.data.text.rows import BadRowError, Example, collect, decoded, example
+from jaxsens.data.text.spec import TEXT_SPLITS, TextSpec
+from jaxsens.data.texts import Texts
+
+_logger = logging.getLogger("jaxsens")
+_MSR_TRAIN = "msr_paraphrase_train.txt"
+_MSR_DEV_IDS = ("mrpc_dev_ids.tsv", "dev_ids.tsv", "data_mrpc_dev_ids.tsv")
+_MSR_ID_COLUMNS = ("#1 ID", "#2 ID")
+_IMDB_CLASSES = ("neg", "pos")
+
+
+def read(folder: Path, split: str, spec: TextSpec, *, skip_bad_rows: bool = False) -> Texts | None:
+    """Returns the split, None if the folder has no file of this dataset.
+
+    Files called just `train.tsv` are read only from a folder named after the dataset, for every
+    GLUE task has one; `mrpc_train.tsv` or `imdb_train_2000.tsv` are read from any folder.
+
+    Args:
+      folder: where the files lie.
+      split: "train" or "validation".
+      spec: the dataset's facts.
+      skip_bad_rows: leave bad rows out and warn, instead of an error.
+
+    Raises:
+      DatasetNotFoundError: there are files of the dataset, but not of the split.
+      CorruptDataError: a header or a row is bad, or several files could be the split's.
+    """
+    found = {each: _find(folder, each, spec) for each in TEXT_SPLITS}
+    if not any(found.values()):
+        return _read_original(folder, split, spec, skip_bad_rows)
+    path = found[split]
+    if path is None:
+        names = " or ".join(f"{stem}.tsv" for stem in spec.file_stems(split))
+        raise DatasetNotFoundError(
+            f"{folder} has the other split of {spec.title}, but not the {split} split: "
+            f"expected {names}"
+        )
+    read_file = read_jsonl if path.suffix == ".jsonl" else read_tsv
+    texts = read_file(path, spec, skip_bad_rows=skip_bad_rows)
+    _logger.info(
+        "%s %s: %d of %d examples in %s",
+        *(spec.name, split, len(texts), spec.num_examples(split), path),
+    )
+    return texts
+
+
+def read_tsv(path: Path, spec: TextSpec, *, skip_bad_rows: bool = False) -> Texts:
+    """Returns the rows of a tsv file, its columns found by the names in the header.
+
+    Raises:
+      CorruptDataError: a column is missing from the header, or a row is bad.
+    """
+    header, rows = _table(path)
+    return _read_table(path, header, rows, spec, skip_bad_rows)
+
+
+def read_jsonl(path: Path, spec: TextSpec, *, skip_bad_rows: bool = False) -> Texts:
+    """Returns the rows of a file with one JSON object a line, like that of BoolQ.
+
+    Raises:
+      CorruptDataError: a row is not a JSON object or lacks a text or label.
+    """
+
+    def parse(line: bytes) -> Example:
+        try:
+            row = json.loads(decoded(line))
+        except json.JSONDecodeError as error:
+            raise BadRowError(f"expected a JSON object, got {line[:40]!r} ({error.msg})") from None
+        if not isinstance(row, dict):
+            raise BadRowError(f"expected a JSON object, got a {type(row).__name__}")
+        return from_features(row, spec)
+
+    rows = ((f"line {number}", line) for number, line in enumerate(_lines(path), 1))
+    return collect(path, rows, parse, skip_bad_rows=skip_bad_rows)
+
+
+def from_features(row: dict[str, Any], spec: TextSpec) -> Example:
+    """Returns the example in a dictionary from feature names to texts and label.
+
+    Raises:
+      BadRowError: a feature is missing or bad.
+    """
+    values = []
+    for names in (spec.first, spec.second or spec.first, spec.label):
+        name = next((name for name in names if name in row), None)
+        if name is None:
+            raise BadRowError(f"expected a {' or '.join(names)}, got {', '.join(map(str, row))}")
+        values.append(row[name])
+    first, second, label = values
+    for text in (first, second):
+        if not isinstance(text, str | bytes):
+            raise BadRowError(f"expected a text, got {text!r}")
+    return example(first, second if spec.second else None, label, spec.classes)
+
+
+def _find(folder: Path, split: str, spec: TextSpec) -> Path | None:
+    named_after_it = {Path(name).name.lower() for name in spec.folders}
+    is_its_own = folder.resolve().name.lower() in named_after_it
+    for stem in spec.file_stems(split):
+        for ending in ("tsv", "jsonl"):
+            patterns = (f"{spec.name}_{stem}.{ending}", f"{spec.name}_{stem}_[0-9]*.{ending}")
+            paths = sorted(path for pattern in patterns for path in folder.glob(pattern))
+            if is_its_own and (folder / f"{stem}.{ending}").is_file():
+                paths.insert(0, folder / f"{stem}.{ending}")
+            if len(paths) > 1:
+                names = ", ".join(path.name for path in paths)
+                raise CorruptDataError(
+                    f"{folder}: expected one file of the {split} split of {spec.title}, "
+                    f"got {names}; keep one of them"
+                )
+            if paths:
+                return paths[0]
+    return None
+
+
+def _read_original(folder: Path, split: str, spec: TextSpec, skip_bad_rows: bool) -> Texts | None:
+    if spec.name == "mrpc" and (folder / _MSR_TRAIN).is_file():
+        return _read_msr(folder, split, spec, skip_bad_rows)
+    roots = [path for path in (folder / "aclImdb", folder) if (path / "train" / "pos").is_dir()]
+    if spec.name == "imdb" and roots:
+        return _read_acl_imdb(roots[0], split, spec, skip_bad_rows)
+    return None
+
+
+def _read_msr(folder: Path, split: str, spec: TextSpec, skip_bad_rows: bool) -> Texts:
+    """Microsoft's training file, cut into GLUE's train and validation by a list of pairs of ids."""
+    lists = [folder / name for name in _MSR_DEV_IDS if (folder / name).is_file()]
+    if not lists:
+        raise DatasetNotFoundError(
+            f"{folder} has {_MSR_TRAIN}, but not {' or '.join(_MSR_DEV_IDS)}, which says which "
+            f"of its pairs are GLUE's validation split; add it"
+        )
+    held_out = {tuple(line.split(b"\t")[:2]) for line in _lines(lists[0])}
+    path = folder / _MSR_TRAIN
+    header, rows = _table(path)
+    ids = [_column(path, header, (name,)) for name in _MSR_ID_COLUMNS]
+
+    def in_split(line: bytes) -> bool:
+        columns = line.split(b"\t")
+        if len(columns) != len(header):
+            return True  # bad in any split, and reported as such
+        return (tuple(columns[i] for i in ids) in held_out) == (split == "validation")
+
+    kept = ((place, line) for place, line in rows if in_split(line))
+    return _read_table(path, header, kept, spec, skip_bad_rows)
+
+
+def _read_acl_imdb(root: Path, split: str, spec: TextSpec, skip_bad_rows: bool) -> Texts:
+    """One review a file; negative ones first, each class in the order of file names."""
+    folder = root / spec.file_stems(split)[0]
+
+    def parse(path: Path) -> Example:
+        label = _IMDB_CLASSES.index(path.parent.name)
+        return example(path.read_bytes(), None, label, spec.classes)
+
+    paths = [path for name in _IMDB_CLASSES for path in sorted((folder / name).glob("*.txt"))]
+    rows = ((f"{path.parent.name}/{path.name}", path) for path in paths)
+    return collect(folder, rows, parse, skip_bad_rows=skip_bad_rows)
+
+
+def _read_table(
+    path: Path,
+    header: Sequence[str],
+    rows: Iterator[tuple[str, bytes]],
+    spec: TextSpec,
+    skip_bad_rows: bool,
+) -> Texts:
+    first, label = (_column(path, header, names) for names in (spec.first, spec.label))
+    second = _column(path, header, spec.second) if spec.second else None
+
+    def parse(line: bytes) -> Example:
+        columns = decoded(line).split("\t")
+        if len(columns) != len(header):
+            raise BadRowError(f"expected {len(header)} columns, got {len(columns)}")
+        partner = None if second is None else columns[second]
+        return example(columns[first], partner, columns[label], spec.classes)
+
+    return collect(path, rows, parse, skip_bad_rows=skip_bad_rows)
+
+
+def _table(path: Path) -> tuple[list[str], Iterator[tuple[str, bytes]]]:
+    lines = _lines(path)
+    header = lines[0].decode("utf-8", "replace").split("\t") if lines else []
+    rows = ((f"line {number}", line) for number, line in enumerate(lines[1:], 2))
+    return [name.strip() for name in header], rows
+
+
+def _column(path: Path, header: Sequence[str], names: Sequence[str]) -> int:
+    for name in names:
+        if name in header:
+            return header.index(name)
+    raise CorruptDataError(
+        f"{path}, line 1: expected a header with a column called {' or '.join(names)}, "
+        f"got {', '.join(header)[:200] or 'an empty file'}"
+    )
+
+
+def _lines(path: Path) -> list[bytes]:
+    lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    if not lines[-1]:
+        lines.pop()  # what follows the last newline is not a line
+    return [line.removesuffix(b"\r") for line in lines]
