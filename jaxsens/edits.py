@@ -117,18 +117,25 @@ class ScatteredPixels:
 class Resample:
     """Replaces a token by one drawn uniformly from the whole vocabulary, the current one included.
 
-    Integer windows hold token ids; floating windows are one-hot rows of width `vocabulary`.
+    Integer windows hold token ids; floating windows are one-hot rows of width `vocabulary`. Ids
+    below `first`, such as padding and other special tokens, are never drawn.
     """
 
     vocabulary: int
+    first: int = 0
 
     def __post_init__(self):
         if self.vocabulary < 1:
             raise ValueError(f"Resample needs vocabulary >= 1; got {self.vocabulary}")
+        if not 0 <= self.first < self.vocabulary:
+            raise ValueError(
+                f"Resample needs 0 <= first < vocabulary={self.vocabulary}; got {self.first}"
+            )
 
     def __call__(self, key: PRNGKeyArray, window: Array, /) -> Array:
         """A token drawn from Unif(vocabulary)."""
-        return self.replacement(jax.random.randint(key, (), 0, self.vocabulary), window)
+        index = jax.random.randint(key, (), 0, self.vocabulary - self.first)
+        return self.replacement(index, window)
 
     def num_replacements(self, window_shape: Shape) -> int:
         """One for each item of the vocabulary."""
@@ -137,11 +144,12 @@ class Resample:
                 f"Resample edits one token at a time: a window of 1 id or of {self.vocabulary} "
                 f"one-hot entries; got a window of shape {window_shape}"
             )
-        return self.vocabulary
+        return self.vocabulary - self.first
 
     def replacement(self, index: Position, window: Array) -> Array:
-        """Token `index` of the vocabulary, as an id or as a one-hot row."""
+        """Token `first + index` of the vocabulary, as an id or as a one-hot row."""
         self.num_replacements(window.shape)
+        index = index + self.first
         if jnp.issubdtype(window.dtype, jnp.integer):
             return jnp.full(window.shape, index, window.dtype)
         if window.shape[-1] != self.vocabulary:

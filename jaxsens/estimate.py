@@ -121,6 +121,35 @@ class SensitivityEstimate:
         v = self.per_example
         return confidence_interval(v[~np.isnan(v)], self.bounds, level)
 
+    def pooled(self, level: float = 0.95) -> tuple[float, float, float]:
+        """Σ totals / Σ counts, where long examples weigh more, with its confidence interval.
+
+        The mean over all positions of all examples, as some released code reports it. The standard
+        error of the ratio is that of its linearisation, clustered by example.
+        """
+        totals, counts = self.totals.sum(axis=1), self.counts.sum(axis=1)
+        totals, counts = totals[counts > 0], counts[counts > 0]
+        mean = float(totals.sum() / counts.sum())
+        # An example's share in the error of the ratio, as if it were a value of its own.
+        influence = mean + (totals - mean * counts) / counts.mean()
+        return mean, *confidence_interval(influence, self.bounds, level)
+
+    def right_aligned(self) -> "SensitivityEstimate":
+        """The same draws with the last measured position of every example in the last place.
+
+        For sequences of different lengths: `per_position` then counts from the end.
+        """
+        places = np.arange(self.num_positions)
+        measured = self.counts > 0
+        lengths = np.where(measured.any(axis=1), measured.shape[1] - measured[:, ::-1].argmax(1), 0)
+        source = places[None] - (self.num_positions - lengths)[:, None]
+        source = source % self.num_positions
+        return replace(
+            self,
+            totals=np.take_along_axis(self.totals, source, axis=1),
+            counts=np.take_along_axis(self.counts, source, axis=1),
+        )
+
     def half_width(self, level: float = 0.95) -> float:
         """Half the length of `ci(level)`."""
         low, high = self.ci(level)

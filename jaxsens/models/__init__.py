@@ -3,9 +3,25 @@
 from jaxsens.models.cnn import CNN
 from jaxsens.models.convmixer import ConvMixer
 from jaxsens.models.densenet import DenseNet
+from jaxsens.models.gpt2 import GPT2
+from jaxsens.models.lstm import LSTM
 from jaxsens.models.mlp import MLP
 from jaxsens.models.resnet import ResNet
+from jaxsens.models.roberta import RoBERTa
+from jaxsens.models.text import TextModel
 from jaxsens.models.vit import ViTSmall
 from jaxsens.models.vit_simple import ViTSimple
 
-__all__ = ["CNN", "MLP", "ConvMixer", "DenseNet", "ResNet", "ViTSimple", "ViTSmall"]
+__all__ = [
+    "CNN",
+    "GPT2",
+    "LSTM",
+    "MLP",
+    "ConvMixer",
+    "DenseNet",
+    "ResNet",
+    "RoBERTa",
+    "TextModel",
+    "ViTSimple",
+    "ViTSmall",
+]

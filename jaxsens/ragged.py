@@ -1,0 +1,93 @@
+"""Sensitivity of sequences of different lengths: bucket by bucket, put together as one estimate.
+
+A draw is keyed by the example's place in the dataset, its position and its sample, none of which
+depends on the buckets: other bucket lengths give the same draws, and the same flips up to rounding.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from jaxsens.buckets import Bucket
+from jaxsens.engine import ApplyFn
+from jaxsens.estimate import SensitivityEstimate
+from jaxsens.perturbation import Perturbation
+from jaxsens.sensitivity import sensitivity
+
+
+def ragged_sensitivity(
+    apply_fn: ApplyFn,
+    params: Any,
+    buckets: Sequence[Bucket],
+    perturbation: Perturbation,
+    num_samples: int | Literal["all"] = 3,
+    *,
+    key: PRNGKeyArray,
+    embed: Callable[[Any, Array], Array] | None = None,
+    **options: Any,
+) -> SensitivityEstimate:
+    """Sensitivity of a text model over all real tokens, special ones included, never padding.
+
+    Args:
+      apply_fn: `apply_fn(params, x, mask) -> logits` with the mask (n, T) of the real tokens.
+      params: the model's parameters.
+      buckets: the sequences, from `jaxsens.buckets.into_buckets`.
+      perturbation: the window edit, of tokens or of whole sequences.
+      num_samples: S, draws for each position.
+      key: a JAX random key.
+      embed: `embed(params, tokens) -> (n, T, d)`, what is edited in place of the ids.
+      **options: as in `sensitivity`.
+
+    Returns:
+      One row for each sequence, in the order of the dataset, with T of the longest bucket.
+
+    >>> import jax.numpy as jnp
+    >>> from jaxsens import Resample, Tokens
+    >>> from jaxsens.buckets import into_buckets
+    >>> sequences = [np.array(ids, np.int32) for ids in ([5, 6, 7], [5], [5, 6, 7, 8, 9])]
+    >>> first_is_five = lambda params, x, mask: jnp.where(x[:, 0] == 5, 1.0, -1.0)
+    >>> resample = Perturbation(Tokens(), Resample(vocabulary=10, first=5))
+    >>> est = ragged_sensitivity(first_is_five, (), into_buckets(sequences, (3, 8)), resample,
+    ...                          "all", key=jax.random.key(0))
+    >>> est.per_example.round(3)
+    array([0.267, 0.8  , 0.16 ])
+    """
+    parts = []
+    for bucket in buckets:
+        x = bucket.tokens if embed is None else _embedded(embed, params, bucket.tokens)
+        per_token = perturbation.num_positions(x.shape[1:]) == bucket.tokens.shape[1]
+        parts.append(
+            sensitivity(
+                apply_fn,
+                params,
+                x,
+                perturbation,
+                num_samples,
+                key=key,
+                context=bucket.mask,
+                mask=bucket.mask if per_token else None,
+                names=bucket.rows,
+                **options,
+            )
+        )
+    longest = max(part.num_positions for part in parts)
+    whole = functools.reduce(SensitivityEstimate.merge, [_padded(part, longest) for part in parts])
+    order = np.argsort(np.concatenate([bucket.rows for bucket in buckets]))
+    return replace(whole, totals=whole.totals[order], counts=whole.counts[order])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _embedded(embed: Callable[[Any, Array], Array], params: Any, tokens: Array) -> Array:
+    return embed(params, tokens)
+
+
+def _padded(estimate: SensitivityEstimate, num_positions: int) -> SensitivityEstimate:
+    beside = ((0, 0), (0, num_positions - estimate.num_positions))
+    return replace(
+        estimate, totals=np.pad(estimate.totals, beside), counts=np.pad(estimate.counts, beside)
+    )

@@ -1,0 +1,110 @@
+"""Sequences of different lengths: buckets change no draw, padding is never perturbed."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxsens import Gaussian, Perturbation, Resample, Tokens, Whole, sensitivity
+from jaxsens.buckets import into_buckets
+from jaxsens.models import GPT2, LSTM, RoBERTa
+from jaxsens.ragged import ragged_sensitivity
+from jaxsens.tokenization import PAD_ID
+
+KEY = jax.random.key(0)
+NOISE = Perturbation(Tokens(), Gaussian(variance=15.0))
+RNG = np.random.default_rng(0)
+SEQUENCES = [RNG.integers(4, 30, size).astype(np.int32) for size in (3, 11, 6, 16, 2, 9)]
+LENGTHS = np.array([len(sequence) for sequence in SEQUENCES])
+MODELS = {
+    "roberta": RoBERTa(30, depth=1, heads=2, width=8, hidden=16),
+    "gpt2": GPT2(30, depth=1, heads=2, width=8),
+    "lstm": LSTM(30, depth=1, width=8),
+}
+
+
+@functools.cache
+def seam(name):
+    model = MODELS[name]
+    params = model.init(jax.random.key(1), jnp.ones((1, 4), jnp.int32))
+    params = jax.tree.map(
+        lambda w: w + 0.5 * jax.random.normal(jax.random.key(w.size), w.shape), params
+    )
+
+    def apply_fn(params, e, mask):
+        return model.apply(params, e, mask, method="from_embeddings")
+
+    def embed(params, tokens):
+        return model.apply(params, tokens, method="embed")
+
+    return apply_fn, params, embed
+
+
+def measure(name, lengths, perturbation=NOISE, num_samples=4):
+    apply_fn, params, embed = seam(name)
+    return ragged_sensitivity(
+        apply_fn, params, into_buckets(SEQUENCES, lengths), perturbation, num_samples, key=KEY,
+        embed=embed,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_bucket_lengths_change_no_draw(name):
+    one, three = measure(name, (16,)), measure(name, (4, 8, 16))
+    np.testing.assert_array_equal(one.totals, three.totals)
+    np.testing.assert_array_equal(one.counts, three.counts)
+    assert one.totals.sum() > 0
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_each_sequence_by_itself_gives_its_row(name):
+    apply_fn, params, embed = seam(name)
+    whole = measure(name, (4, 8, 12, 16))
+    for row in (1, 4):
+        tokens = jnp.asarray(SEQUENCES[row])[None]
+        e, mask = embed(params, tokens), np.ones(tokens.shape, bool)
+        names = np.array([row])
+        alone = sensitivity(apply_fn, params, e, NOISE, 4, key=KEY, context=mask, names=names)
+        np.testing.assert_array_equal(whole.totals[row, : LENGTHS[row]], alone.totals[0])
+
+
+def test_real_tokens_are_measured_and_padding_never():
+    counts = measure("lstm", (16,)).counts
+    np.testing.assert_array_equal(counts, 4 * (np.arange(16) < LENGTHS[:, None]))
+
+
+def test_whole_sequences_have_one_position():
+    est = measure("roberta", (4, 8, 16), Perturbation(Whole(), Gaussian(variance=4.0)))
+    assert est.totals.shape == (6, 1)
+    assert (est.counts == 4).all()
+
+
+def test_replaced_words_are_never_special():
+    seen = []
+
+    def apply_fn(params, tokens, mask):
+        jax.debug.callback(lambda t, m: seen.append(np.asarray(t)[np.asarray(m)]), tokens, mask)
+        return jnp.ones((len(tokens), 2)) * jnp.arange(2.0)[None]
+
+    edit = Perturbation(Tokens(), Resample(30, first=4))
+    ragged_sensitivity(apply_fn, (), into_buckets(SEQUENCES, (16,)), edit, "all", key=KEY)
+    jax.effects_barrier()
+    drawn = np.unique(np.concatenate(seen))
+    assert drawn.min() == 4
+    assert drawn.max() == 29
+    assert PAD_ID < 4
+
+
+def test_positions_from_either_end_pool_to_the_same_mean():
+    est = measure("lstm", (4, 8, 16))
+    right = est.right_aligned()
+    pooled = est.totals.sum() / est.counts.sum()
+    for aligned in (est, right):
+        weights = aligned.counts.sum(axis=0) / aligned.counts.sum()
+        np.testing.assert_allclose(np.nansum(aligned.per_position * weights), pooled)
+        np.testing.assert_array_equal(aligned.per_example, est.per_example)
+    last = [est.totals[i, length - 1] for i, length in enumerate(LENGTHS)]
+    np.testing.assert_array_equal(right.totals[:, -1], last)
+    np.testing.assert_array_equal(right.counts > 0, np.arange(16) >= 16 - LENGTHS[:, None])
