@@ -1,0 +1,118 @@
+"""Language (Figs 7, 8, 16 to 19): is RoBERTa less sensitive to its tokens than an LSTM?
+
+Models are trained from scratch on pairs of texts. Then noise goes on one layer-normed embedding at
+a time, the same for every model, and what is counted is how often the prediction changes.
+
+    python -m jaxsens.run --exp language
+    python -m jaxsens.run --exp language --preset small --dataset mrpc --data-dir DATA
+    python -m jaxsens.run --exp language --preset small --data-dir DATA
+
+The authors' code treats the two models differently: RoBERTa's noisy embeddings are embedded a
+second time, which shrinks the noise to the scale of an embedding, and the LSTM is trained with its
+embeddings and head frozen. One table says how much of the gap between them that explains.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+
+from jaxsens import SensitivityEstimate
+from jaxsens.data.text import text_spec
+from jaxsens.results import Results, environment
+from jaxsens.runfolder import RunFolder
+
+from . import language_study as lab
+from . import language_views as show
+from . import views
+from .language_study import Config, Corpus, TextArm, TextData, load
+from .language_tasks import ORDERINGS
+from .study import kept, seconds
+
+__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+
+PRESETS = {
+    "quick": Config(),
+    "small": Config(dataset="qqp"),
+    "paper": Config(dataset="qqp", depths=(8, 12)),
+}
+
+COST = {
+    "quick": "generated paraphrases, offline",
+    "small": "QQP (or --dataset mrpc), reduced models, on a CPU",
+    "paper": "QQP, 20 epochs, the paper's models and depths: for a GPU or TPU",
+}
+
+
+def run(config: Config, corpus: Corpus, folder: RunFolder) -> Results:
+    """Trains, measures, compares."""
+    data = lab.encode(config, corpus, folder)
+    arms = lab.arms(config, data.vocab_size)
+    measured: dict[str, dict[str, SensitivityEstimate]] = {}
+    for each in arms:
+        variables = lab.train(config, data, each, folder).variables
+        for how, options in ways(config, each).items():
+            name = f"{each.name}-{how}"
+            measure = functools.partial(_measure, config, data, each, variables, **options)
+            measured.setdefault(how, {})[each.name] = kept(folder, name, measure)
+    main = measured["main"]
+    by_name = {each.name: each for each in arms}
+    compared = [each for each in arms if each.name != "lstm-frozen"]
+    pairs = [(by_name[a], by_name[b]) for a, b in ORDERINGS if a in by_name and b in by_name]
+    return Results(
+        experiment="language",
+        title=f"Language: {text_spec(config.dataset).title}",
+        summary="; ".join(f"{each.label}: {main[each.name].mean:.4f}" for each in arms) + ".",
+        claims=(
+            *(views.less_sensitive(less, more, main) for less, more in pairs),
+            *show.same_order_claims(pairs, measured),
+            *show.depth_claims(compared, main),
+            *show.position_claims(compared, main),
+        ),
+        tables=(
+            show.sensitivity_table(config, data, arms, main, folder),
+            show.ways_table(config, compared, measured),
+            *show.authors_tables(by_name, measured),
+        ),
+        figures=(
+            views.training_figure(compared, folder, "Fig. 7"),
+            show.position_figure(compared, main, folder),
+            show.ways_figure(compared, measured, folder),
+        ),
+        values={
+            how: {name: estimate.summary() for name, estimate in estimates.items()}
+            for how, estimates in measured.items()
+        },
+        config=dataclasses.asdict(config),
+        environment=environment(),
+        seconds=seconds(folder),
+    )
+
+
+def ways(config: Config, arm: TextArm) -> dict[str, dict[str, Any]]:
+    """Every measurement of one model at the end of training; "main" is the paper's."""
+    if arm.name == "lstm-frozen" or "-depth-" in arm.name:
+        return {"main": {}}
+    return {
+        "main": {},
+        **{f"variance {v:g}": {"variance": v} for v in config.variances[1:]},
+        "validation": {"split": "validation"},
+        "whole text": {"edit": "sentence"},
+        "other words": {"edit": "word"},
+        "renormalised": {"route": "renormalised"},
+        "authors": {"route": "authors"},
+    }
+
+
+def _measure(
+    config: Config,
+    data: TextData,
+    arm: TextArm,
+    variables: Any,
+    split: str = "train",
+    **options: Any,
+) -> SensitivityEstimate:
+    # One key for all: models and ways of measuring share their noise, so differences are paired.
+    key = jax.random.key(config.seed + 1)
+    return lab.measure(config, arm, variables, data.measured[split], key=key, **options)

@@ -1,0 +1,362 @@
+"""What the language experiment trains and measures.
+
+Noise goes on one layer-normed embedding at a time, at the same place of every model. Tokens are
+those of a byte-level BPE, trained on the training text or read from files.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, PRNGKeyArray
+
+from jaxsens import Gaussian, Perturbation, Resample, SensitivityEstimate, Tokens, Whole
+from jaxsens import tokenization as bpe
+from jaxsens.bucket_training import BucketTrainer
+from jaxsens.buckets import Bucket, into_buckets
+from jaxsens.data.text import Texts, load_text
+from jaxsens.models import TextModel
+from jaxsens.progress import Bar
+from jaxsens.ragged import ragged_sensitivity
+from jaxsens.runfolder import RunFolder
+from jaxsens.training import Recipe, TrainState, correct
+
+from . import study
+from .language_tasks import LABELS, PAPER, DatasetName, ModelName, Preset, Size, scale
+from .study import Record
+
+#: How noisy embeddings go on: straight into the network; layer-normed first, for every model alike;
+#: or through the authors' code, which for RoBERTa embeds them a second time.
+Route = Literal["direct", "renormalised", "authors"]
+#: What is edited: one embedding, all embeddings at once, or one token for another.
+Edit = Literal["token", "sentence", "word"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Flags of the experiment; None means the paper's or the preset's value for the dataset."""
+
+    dataset: DatasetName = "paraphrases"
+    """Texts to train on; paraphrases are generated."""
+    models: tuple[ModelName, ...] = ("roberta-softmax", "roberta-relu", "gpt2", "lstm")
+    """Models to compare."""
+    depths: tuple[int, ...] = ()
+    """Other depths of RoBERTa and the LSTM (Fig. 19 has 4, 8 and 12)."""
+    authors: bool = True
+    """Also train the LSTM as the authors did, with embeddings and head frozen, and measure RoBERTa
+    as they did, and show how much of the gap between the two that explains."""
+    epochs: int | None = None
+    """Passes over the training texts."""
+    evaluate_every: int | None = None
+    """Epochs between two evaluations."""
+    num_train: int | None = None
+    """Training texts to use, the first ones; default all."""
+    batch_size: int = 32
+    """Texts a step."""
+    learning_rate: float | None = None
+    """First learning rate of AdamW, times 0.9 after every epoch."""
+    weight_decay: float = 1e-4
+    """AdamW's."""
+    vocab_size: int | None = None
+    """Token ids of the BPE that is trained on the training texts."""
+    tokenizer: str | None = None
+    """Folder with GPT-2's vocabulary files, in place of training a BPE."""
+    max_length: int = 128
+    """Tokens of a text or pair, at the most."""
+    depth: int | None = None
+    """Layers."""
+    heads: int | None = None
+    """Heads of the transformers."""
+    width: int | None = None
+    """Width of the models."""
+    hidden: int | None = None
+    """Feed-forward width of RoBERTa; the authors kept the 3072 of roberta-base."""
+    variances: tuple[float, ...] = (15.0, 4.0)
+    """Variances of the noise; the first is that of the main figure."""
+    num_samples: int = 3
+    """Draws for each token."""
+    num_measured: int | None = None
+    """Texts of each measurement at the end."""
+    num_along: int | None = None
+    """Texts of each measurement along training."""
+    skip_bad_rows: bool = False
+    """Leave out rows of the data files that cannot be read, instead of stopping."""
+    seed: int = 1
+    """Decides weights, order, dropout, noise and which texts are measured."""
+
+    def __post_init__(self):
+        positive = (
+            "epochs evaluate_every num_train batch_size learning_rate vocab_size depth heads width "
+            "hidden num_samples num_measured num_along"
+        )
+        for name in positive.split():
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be positive; got {value}")
+        if not self.models or len(set(self.models)) < len(self.models):
+            raise ValueError(f"models must be named, each once; got {self.models}")
+        if not self.variances or any(not variance > 0 for variance in self.variances):
+            raise ValueError(f"variances must be positive; got {self.variances}")
+        if any(depth < 1 for depth in self.depths):
+            raise ValueError(f"depths must be positive; got {self.depths}")
+
+    def resolved(self, preset: Preset) -> "Config":
+        """The config with everything that was left open filled in."""
+        of_preset = scale(self.dataset, preset)
+        values = dataclasses.asdict(of_preset) | dataclasses.asdict(of_preset.size)
+        known = {f.name for f in dataclasses.fields(self)}
+        filled = {k: v for k, v in values.items() if k in known and getattr(self, k) is None}
+        config = dataclasses.replace(self, **filled)
+        if (config.width or 1) % (config.heads or 1):
+            raise ValueError(f"heads={config.heads} do not divide width={config.width}")
+        return config
+
+    def size(self, vocab_size: int) -> Size:
+        """The models' size."""
+        sizes = (self.depth, self.heads, self.width, self.hidden)
+        return Size(vocab_size, *(size or 1 for size in sizes))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Train and validation split."""
+
+    train: Texts
+    validation: Texts
+
+
+def load(config: Config, data_dir: Path | None) -> Corpus:
+    """The texts that the config asks for."""
+    if config.tokenizer is not None:
+        bpe.load_gpt2_files(config.tokenizer)
+    read = functools.partial(
+        load_text, config.dataset, data_dir=data_dir, skip_bad_rows=config.skip_bad_rows
+    )
+    return Corpus(read("train")[: config.num_train], read("validation"))
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Texts as token ids."""
+
+    sequences: list[Int[np.ndarray, " _"]]
+    labels: Int[np.ndarray, " n"]
+
+    def subset(self, rows: Int[np.ndarray, " m"]) -> "Encoded":
+        """Some of the texts."""
+        return Encoded([self.sequences[row] for row in rows], self.labels[rows])
+
+    @functools.cached_property
+    def buckets(self) -> list[Bucket]:
+        """By length, padded."""
+        return into_buckets(self.sequences)
+
+    @property
+    def padded(self) -> Int[np.ndarray, "n T"]:
+        """All in one array as wide as the longest."""
+        (whole,) = into_buckets(self.sequences, [max(map(len, self.sequences))])
+        return whole.tokens
+
+
+@dataclass(frozen=True, eq=False)
+class TextData:
+    """What is trained on and measured."""
+
+    train: Encoded
+    validation: Encoded
+    measured: dict[str, Encoded]
+    along: Encoded
+    vocab_size: int
+
+
+def encode(config: Config, corpus: Corpus, folder: RunFolder) -> TextData:
+    """Token ids, by a tokenizer that the run folder keeps; and which texts are measured."""
+    file = folder.path / "tokenizer.json"
+    if not file.exists():
+        made = (
+            bpe.load_gpt2_files(config.tokenizer)
+            if config.tokenizer is not None
+            else bpe.train_bpe(corpus.train.strings(), config.vocab_size or 1)
+        )
+        bpe.save_tokenizer(made, file)
+    tokenizer = bpe.load_tokenizer(file)
+
+    def encoded(texts: Texts) -> Encoded:
+        return Encoded(bpe.encode(tokenizer, texts, config.max_length), texts.labels)
+
+    train, validation = encoded(corpus.train), encoded(corpus.validation)
+    rng = np.random.default_rng(config.seed)
+    chosen = {
+        "train": rng.permutation(len(train.labels))[: config.num_measured],
+        "validation": rng.permutation(len(validation.labels))[: config.num_measured],
+    }
+    measured = {"train": train.subset(chosen["train"])}
+    measured["validation"] = validation.subset(chosen["validation"])
+    few = np.arange(min(config.num_along or 1, len(chosen["train"])))
+    return TextData(
+        train, validation, measured, measured["train"].subset(few), tokenizer.get_vocab_size()
+    )
+
+
+@dataclass(frozen=True)
+class TextArm:
+    """One model and its way of training; `paper` is the paper's sensitivity, if it gives one."""
+
+    name: str
+    label: str
+    model: TextModel
+    recipe: Recipe
+    stream: int
+    paper: float | None = None
+
+
+def arms(config: Config, vocab_size: int) -> list[TextArm]:
+    """What is trained: the models, their other depths, and the LSTM as the authors trained it."""
+    size = config.size(vocab_size)
+    recipe = Recipe(
+        *("adamw", config.learning_rate or 0.0, config.batch_size, "step"),
+        decay=0.9,
+        decay_epochs=1,
+        weight_decay=config.weight_decay,
+    )
+    paper = PAPER.get(config.dataset, {}).get(config.variances[0], {})
+    found = [
+        TextArm(name, LABELS[name], size.build(name), recipe, list(LABELS).index(name),
+                paper.get(name))
+        for name in config.models
+    ]  # fmt: skip
+    by_name = {each.name: each for each in found}
+    for name, depth in ((n, d) for d in config.depths for n in ("roberta-softmax", "lstm")):
+        if name in by_name and depth != config.depth:
+            base = by_name[name]
+            model = dataclasses.replace(size, depth=depth).build(_model_name(name))
+            found.append(
+                dataclasses.replace(
+                    base,
+                    name=f"{name}-depth-{depth}",
+                    label=f"{base.label}, {depth} layers",
+                    model=model,
+                    paper=None,
+                )
+            )
+    if config.authors and "lstm" in by_name:
+        frozen = dataclasses.replace(recipe, schedule="constant", frozen=("words", "norm", "head"))
+        found.append(
+            dataclasses.replace(
+                by_name["lstm"], name="lstm-frozen", label="LSTM, frozen", recipe=frozen, paper=None
+            )
+        )
+    return found
+
+
+def _model_name(name: str) -> ModelName:
+    return "lstm" if name == "lstm" else "roberta-softmax"
+
+
+@functools.lru_cache(maxsize=64)
+def entry(model: TextModel, route: Route) -> Any:
+    """`apply_fn(variables, e, mask)`: the network from its embeddings on.
+
+    One function object for each model and route, so that nothing is compiled twice.
+    """
+
+    def apply_fn(variables: Any, e: Any, mask: Array) -> Any:
+        if route == "authors":
+            e = model.apply(variables, e, mask, method="embed_again")
+        if route == "renormalised":
+            e = model.apply(variables, e, method="normalise")
+        return model.apply(variables, e, mask, method="from_embeddings")
+
+    return apply_fn
+
+
+@functools.lru_cache(maxsize=64)
+def embedding(model: TextModel) -> Any:
+    """`embed(variables, tokens)`, one function object for each model."""
+    return functools.partial(model.apply, method="embed")
+
+
+@functools.lru_cache(maxsize=64)
+def from_tokens(model: TextModel) -> Any:
+    """`apply_fn(variables, tokens, mask)`: the whole network, which sees padding by itself."""
+
+    def apply_fn(variables: Any, tokens: Int[Array, "n T"], mask: Array) -> Any:
+        return model.apply(variables, tokens)
+
+    return apply_fn
+
+
+def measure(
+    config: Config,
+    arm: TextArm,
+    variables: Any,
+    texts: Encoded,
+    *,
+    key: PRNGKeyArray,
+    variance: float | None = None,
+    route: Route = "direct",
+    edit: Edit = "token",
+) -> SensitivityEstimate:
+    """Sensitivity over all real tokens; noise of the first variance unless another is given."""
+    noise = Gaussian(variance=variance or config.variances[0])
+    with Bar(f"{arm.label}: measuring", "texts") as bar:
+        common: dict[str, Any] = {"key": key, "progress": bar.measured}
+        if edit == "word":
+            vocab_size = arm.model.vocab_size
+            resample = Perturbation(Tokens(), Resample(vocab_size, first=bpe.UNK_ID + 1))
+            apply_fn = from_tokens(arm.model)
+            return ragged_sensitivity(
+                apply_fn, variables, texts.buckets, resample, config.num_samples, **common
+            )
+        perturbation = Perturbation(Tokens() if edit == "token" else Whole(), noise)
+        return ragged_sensitivity(
+            entry(arm.model, route),
+            variables,
+            texts.buckets,
+            perturbation,
+            config.num_samples,
+            embed=embedding(arm.model),
+            **common,
+        )
+
+
+def train(config: Config, data: TextData, arm: TextArm, folder: RunFolder) -> TrainState:
+    """Trains one model to its end, recording every evaluation; the state after the last epoch."""
+    key = jax.random.fold_in(jax.random.key(config.seed), arm.stream)
+    train_key, measure_key = jax.random.split(key)
+    some = data.train.subset(np.arange(min(1000, len(data.train.labels))))
+
+    def evaluate(epoch: int, variables: Any) -> Record:
+        epoch_key = jax.random.fold_in(measure_key, epoch)
+        estimate = measure(config, arm, variables, data.along, key=epoch_key)
+        return {
+            "train_accuracy": _accuracy(arm, variables, some),
+            "test_accuracy": _accuracy(arm, variables, data.validation),
+            "sensitivity": estimate.summary(),
+        }
+
+    return study.follow(
+        folder,
+        arm.name,
+        arm.label,
+        BucketTrainer(arm.model, arm.recipe, config.epochs or 1),
+        jnp.asarray(data.train.padded),
+        jnp.asarray(data.train.labels),
+        key=train_key,
+        every=config.evaluate_every or 1,
+        evaluate=evaluate,
+    )
+
+
+def _accuracy(arm: TextArm, variables: Any, texts: Encoded) -> float:
+    hits: Sequence[np.ndarray] = [
+        correct(arm.model.apply, variables, b.tokens, texts.labels[b.rows], batch_size=100)
+        for b in texts.buckets
+    ]
+    return float(np.concatenate(hits).mean())

@@ -1,0 +1,108 @@
+"""The language experiment: what is compared, how embeddings are entered, a whole tiny run."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxsens.run import load_experiment, main
+
+language = load_experiment("language")
+lab, show = language.lab, language.show
+TINY = (
+    "--exp language --epochs 1 --evaluate-every 1 --num-train 64 --num-measured 4 --num-along 2 "
+    "--depth 1 --width 8 --heads 2 --hidden 16 --max-length 16 --num-samples 2 --variances 15"
+)
+
+
+def config(**changes):
+    return language.Config(**changes).resolved("quick")
+
+
+def test_the_paper_s_models_at_the_paper_s_sizes():
+    arms = lab.arms(language.Config(dataset="qqp", depths=(8,)).resolved("paper"), 50_265)
+    counts = {each.name: show._num_parameters(each) for each in arms}
+    assert counts["roberta-softmax"] == counts["roberta-relu"] == 20_428_034
+    assert counts["roberta-softmax-depth-8"] == 27_789_570
+    assert counts["lstm"] == counts["lstm-frozen"] == 14_974_210
+    assert {each.name: each.paper for each in arms}["lstm"] == 0.0912
+    recipe = arms[0].recipe
+    rate = recipe.rate(steps_per_epoch=10, epochs=20)
+    np.testing.assert_allclose(
+        [rate(0), rate(9), rate(10), rate(25)], 1e-4 * np.array([1, 1, 0.9, 0.81])
+    )
+
+
+def test_the_authors_train_the_recurrent_weights_alone():
+    frozen = {each.name: each for each in lab.arms(config(), 300)}["lstm-frozen"].recipe
+    assert frozen.frozen == ("words", "norm", "head")
+    assert frozen.schedule == "constant"
+
+
+@pytest.fixture(scope="module")
+def arm():
+    small = config(depth=1, width=8, heads=2, hidden=16)
+    return lab.arms(small, 300)[0]
+
+
+def test_without_noise_the_direct_route_is_the_model_itself(arm):
+    tokens = jnp.array([[0, 7, 8, 2], [0, 9, 2, 1]])
+    variables = arm.model.init(jax.random.key(0), tokens)
+    e = lab.embedding(arm.model)(variables, tokens)
+    direct, authors = (
+        lab.entry(arm.model, route)(variables, e, tokens != 1) for route in ("direct", "authors")
+    )
+    np.testing.assert_array_equal(direct, arm.model.apply(variables, tokens))
+    assert np.abs(direct - authors).max() > 1e-6
+
+
+def test_the_same_noise_moves_less_where_it_is_layer_normed_again(arm):
+    tokens = jnp.array([[0, 7, 8, 2]])
+    variables = arm.model.init(jax.random.key(0), tokens)
+    e = lab.embedding(arm.model)(variables, tokens)
+    noisy = e.at[0, 1].add(1000.0 * jnp.linspace(-1, 1, 8))
+    embedded = {
+        method: arm.model.apply(variables, noisy, *mask, method=method)
+        for method, mask in (("embed_again", (tokens != 1,)), ("normalise", ()))
+    }
+    assert all(np.abs(values).max() < 10 for values in embedded.values())
+
+
+def test_functions_are_made_once(arm):
+    assert lab.entry(arm.model, "direct") is lab.entry(arm.model, "direct")
+    assert lab.embedding(arm.model) is lab.embedding(arm.model)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--heads 3", "heads=3 do not divide width=64"),
+        ("--variances 0", "variances must be positive"),
+        ("--models lstm lstm", "each once"),
+        ("--depths 0", "depths must be positive"),
+        ("--dataset mrpc", "was not found"),
+        ("--tokenizer nowhere", "nowhere"),
+    ],
+)
+def test_bad_flags_are_one_line(flags, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    assert main(["--exp", "language", *flags.split(), "--data-dir", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_tiny_run(tmp_path, capsys):
+    assert main([*f"{TINY} --models roberta-softmax lstm".split(), "--workdir", "run"]) == 0
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    sensitivity, ways, authors = results["tables"]
+    assert [row[0] for row in sensitivity["rows"]] == ["RoBERTa", "LSTM", "LSTM, frozen"]
+    assert [row[0] for row in ways["rows"]] == ["RoBERTa", "LSTM"]
+    assert len(authors["rows"]) == 5
+    assert (tmp_path / "run" / "tokenizer.json").exists()
+    main_ = results["values"]["main"]
+    gap = main_["lstm"]["mean"] - main_["roberta-softmax"]["mean"]
+    assert float(authors["rows"][3][3]) == pytest.approx(gap, abs=1e-4)
+    assert "is less sensitive than LSTM: validation" in capsys.readouterr().out
