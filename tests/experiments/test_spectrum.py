@@ -1,0 +1,137 @@
+"""A tiny run of `spectrum`, and the verification script with its exit status."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from jaxsens.run import experiment_names, load_experiment, main
+
+TINY = (
+    "--exp spectrum --d 4 --scan-pure 2 4 --scan-stacks 4 --univariate-d 16 --finite-d 4 "
+    "--widths 4 64 --num-seeds 3 --train-width 32 --max-steps 200 --sets-per-degree 1"
+)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One tiny run: (results, folder)."""
+    folder = tmp_path_factory.mktemp("spectrum") / "run"
+    assert main([*TINY.split(), "--workdir", str(folder)]) == 0
+    return json.loads((folder / "results.json").read_text()), folder
+
+
+def claims(results):
+    return {claim["statement"]: claim for claim in results["claims"]}
+
+
+def test_the_experiment_finds_where_the_proposition_holds(finished):
+    results, _ = finished
+    found = {statement: claim["holds"] for statement, claim in claims(results).items()}
+    stated = "Proposition 3.1 holds as stated "
+    assert found[stated + "for one token (T = 1)"]
+    assert not found[stated + "for every tokenisation, scaling and readout"]
+    assert not found[stated + "for tokens of one bit (T = d), mean readout"]
+    assert not found[stated + "for several tokens of several bits (1 < T < d)"]
+    pure = [row for row in results["values"]["scan"] if row["stack"] == "attention"]
+    bits = [row for row in pure if row["tokenisation"] == "tokens of one bit"]
+    assert all(row["proposition"] == (row["readout"] == "flatten") for row in bits)
+
+
+def test_exact_statements(finished):
+    results, _ = finished
+    (exact,) = [c for s, c in claims(results).items() if "2/27" in s]
+    assert exact["holds"]
+    assert "μ_1 = 2/27" in exact["measured"]
+    titles = [table["title"] for table in results["tables"]]
+    assert any("Smallest counterexample with the flatten readout: d = 4" in t for t in titles)
+    assert any("Smallest counterexample with the mean readout: d = 2" in t for t in titles)
+    assert results["values"]["precision"] == "float64"
+    assert "float64" in results["summary"]
+
+
+def test_figures_are_drawn(finished):
+    results, folder = finished
+    assert len(results["figures"]) == 5
+    for figure in results["figures"]:
+        assert (folder / figure["file"]).stat().st_size > 5_000
+
+
+def test_a_resumed_run_repeats_nothing_and_ends_the_same(finished, tmp_path, monkeypatch):
+    results, folder = finished
+    (tmp_path / "run").mkdir()
+    for name in ("config.json", "metrics.jsonl"):
+        (tmp_path / "run" / name).write_bytes((folder / name).read_bytes())
+    experiment = load_experiment("spectrum")
+    for stage in ("cross_checks", "univariate_spectra", "finite_widths", "characters"):
+        monkeypatch.setattr(experiment, stage, lambda config: pytest.fail("done before"))
+    assert main([*TINY.split(), "--workdir", str(tmp_path / "run")]) == 0
+    again = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert again["values"] == results["values"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--widths 8", "at least 2 positive widths"),
+        ("--d 5", "must be even"),
+        ("--scan-pure 2", "scan_pure must contain 4"),
+        ("--d 30", "bytes"),
+        ("--precision float16", "float16"),
+    ],
+)
+def test_bad_arguments_end_with_one_line(flags, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["--exp", "spectrum", *flags.split()]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert message in err
+
+
+@pytest.fixture(scope="module")
+def verify():
+    file = Path(__file__).parents[2] / "experiments" / "verify_ntk_spectrum.py"
+    spec = importlib.util.spec_from_file_location("verify_ntk_spectrum", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.main
+
+
+def test_the_script_is_no_experiment():
+    assert "spectrum" in experiment_names()
+    assert "verify_ntk_spectrum" not in experiment_names()
+
+
+@pytest.mark.parametrize(
+    ("flags", "status"),
+    [
+        ("--d 6 --tokens 1 --kernel ck --attention linear", 0),
+        ("--d 6 --tokens 1 --kernel ntk --activation relu --residual --depth 2", 0),
+        ("--d 6 --tokens 6 --kernel ntk", 0),
+        ("--d 6 --tokens 2 --kernel ck", 1),
+        ("--d 6 --tokens 6 --readout mean", 1),
+        ("--d 4 --attention none --activation erf --depth 2 --precision float32", 0),
+        ("--d 40 --attention none --depth 2", 0),
+        ("--d 40 --tokens 1", 0),
+        ("--d 6 --tokens 4", 2),
+        ("--d 20 --tokens 2", 2),
+    ],
+)
+def test_exit_status(verify, flags, status, capsys):
+    assert verify(flags.split()) == status
+    out = capsys.readouterr()
+    assert ("FAILS" in out.out) == (status == 1)
+    assert bool(out.err) == (status == 2)
+
+
+def test_the_json_has_everything(verify, tmp_path):
+    file = tmp_path / "out.json"
+    assert verify([*["--d", "4", "--tokens", "2", "--kernel", "ck", "--json"], str(file)]) == 1
+    record = json.loads(file.read_text())
+    assert record["check"]["precision"] == "float64"
+    assert record["check"]["univariate"] is False
+    assert "K = 2" in record["counterexample"]
+    assert {v["claim"]: v["holds"] for v in record["verdicts"]}[
+        "K(x,y) is a function of ⟨x,y⟩"
+    ] is False
