@@ -12,6 +12,9 @@ $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable .
+	# Without its dependencies: it declares TensorFlow (2 GB), which the part used here never imports.
+	$(BIN)/python -m pip install --quiet --no-deps 'neural-tangents>=0.6.5,<0.7'
+	$(BIN)/python -m pip install --quiet frozendict
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

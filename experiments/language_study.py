@@ -31,6 +31,9 @@ from . import study
 from .language_tasks import LABELS, PAPER, DatasetName, ModelName, Preset, Size, scale
 from .study import Record
 
+#: Bucket lengths of measurements: fewer than in training, for each compiles anew for every way of
+#: measuring.
+MEASURED_LENGTHS = (32, 64, 128)
 #: How noisy embeddings go on: straight into the network; layer-normed first, for every model alike;
 #: or through the authors' code, which for RoBERTa embeds them a second time.
 Route = Literal["direct", "renormalised", "authors"]
@@ -67,7 +70,7 @@ class Config:
     """Token ids of the BPE that is trained on the training texts."""
     tokenizer: str | None = None
     """Folder with GPT-2's vocabulary files, in place of training a BPE."""
-    max_length: int = 128
+    max_length: int | None = None
     """Tokens of a text or pair, at the most."""
     depth: int | None = None
     """Layers."""
@@ -93,12 +96,16 @@ class Config:
     def __post_init__(self):
         positive = (
             "epochs evaluate_every num_train batch_size learning_rate vocab_size depth heads width "
-            "hidden num_samples num_measured num_along"
+            "hidden num_samples num_measured num_along max_length"
         )
         for name in positive.split():
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive; got {value}")
+        if self.max_length is not None and self.max_length > MEASURED_LENGTHS[-1]:
+            raise ValueError(
+                f"max_length must be at most {MEASURED_LENGTHS[-1]}; got {self.max_length}"
+            )
         if not self.models or len(set(self.models)) < len(self.models):
             raise ValueError(f"models must be named, each once; got {self.models}")
         if not self.variances or any(not variance > 0 for variance in self.variances):
@@ -155,7 +162,7 @@ class Encoded:
     @functools.cached_property
     def buckets(self) -> list[Bucket]:
         """By length, padded."""
-        return into_buckets(self.sequences)
+        return into_buckets(self.sequences, MEASURED_LENGTHS)
 
     @property
     def padded(self) -> Int[np.ndarray, "n T"]:
@@ -188,7 +195,7 @@ def encode(config: Config, corpus: Corpus, folder: RunFolder) -> TextData:
     tokenizer = bpe.load_tokenizer(file)
 
     def encoded(texts: Texts) -> Encoded:
-        return Encoded(bpe.encode(tokenizer, texts, config.max_length), texts.labels)
+        return Encoded(bpe.encode(tokenizer, texts, config.max_length or 128), texts.labels)
 
     train, validation = encoded(corpus.train), encoded(corpus.validation)
     rng = np.random.default_rng(config.seed)

@@ -84,6 +84,7 @@ class Scale:
       num_measured: texts of each measurement at the end.
       num_along: texts of each measurement along training.
       size: of the models.
+      max_length: tokens of a text or pair, at the most.
     """
 
     epochs: int
@@ -92,11 +93,12 @@ class Scale:
     num_measured: int = 640
     num_along: int = 640
     size: Size = field(default_factory=Size)
+    max_length: int = 128
 
 
 #: Epochs of the paper's preset are those of its plots. Smaller models learn with larger rates.
 SCALES: dict[Preset, Scale] = {
-    "quick": Scale(12, 3, 1e-3, 200, 50, Size(600, depth=2, heads=4, width=64, hidden=256)),
+    "quick": Scale(12, 3, 1e-3, 200, 50, Size(600, depth=2, heads=4, width=64, hidden=256), 32),
     "small": Scale(6, 2, 5e-4, 200, 60, Size(8000, depth=4, heads=4, width=128, hidden=512)),
     "paper": Scale(20, 1),
 }

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from jaxsens import SensitivityEstimate, figures
-from jaxsens.buckets import padding_share
+from jaxsens.buckets import into_buckets, padding_share
 from jaxsens.data.text import text_spec
 from jaxsens.estimate import confidence_interval
 from jaxsens.results import Claim, Figure, Table
@@ -121,7 +121,7 @@ def sensitivity_table(
         f"S={config.num_samples} draws a token. Measured: mean over texts of the mean over tokens "
         "(the definition); token-weighted: over all tokens, as the authors report. "
         f"Vocabulary {data.vocab_size:,}; padding in training "
-        f"{padding_share(data.train.buckets):.0%} of all places.",
+        f"{padding_share(into_buckets(data.train.sequences)):.0%} of all places.",
     )
 
 
