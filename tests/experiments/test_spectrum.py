@@ -2,11 +2,13 @@
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from jaxsens.run import experiment_names, load_experiment, main
+from jaxsens.spectrum import MLP, Transformer
 
 TINY = (
     "--exp spectrum --d 4 --scan-pure 2 4 --scan-stacks 4 --univariate-d 16 --finite-d 4 "
@@ -14,11 +16,25 @@ TINY = (
 )
 
 
+def draft(fig, folder, name):
+    """Saves a small PNG; tests/test_figures.py has the real way, which takes seconds a figure."""
+    folder.mkdir(exist_ok=True)
+    fig.savefig(folder / f"{name}.png", dpi=50)
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """One tiny run: (results, folder)."""
     folder = tmp_path_factory.mktemp("spectrum") / "run"
-    assert main([*TINY.split(), "--workdir", str(folder)]) == 0
+    experiment = load_experiment("spectrum")
+    with pytest.MonkeyPatch.context() as patch:
+        # Compiling larger networks would take most of the time; tests/spectrum has them.
+        patch.setattr(experiment, "CROSS_CHECKED", experiment.CROSS_CHECKED[:1])
+        patch.setattr(experiment, "UNIVARIATE", experiment.UNIVARIATE[2:5])
+        smaller = {"MLP": MLP(depth=2), "transformer": Transformer(tokens=2, embed=False)}
+        patch.setattr(experiment, "TRAINED", smaller)
+        patch.setattr(experiment.drawings.figures, "save", draft)
+        assert main([*TINY.split(), "--workdir", str(folder)]) == 0
     return json.loads((folder / "results.json").read_text()), folder
 
 
@@ -55,7 +71,7 @@ def test_figures_are_drawn(finished):
     results, folder = finished
     assert len(results["figures"]) == 5
     for figure in results["figures"]:
-        assert (folder / figure["file"]).stat().st_size > 5_000
+        assert (folder / figure["file"]).stat().st_size > 2_000
 
 
 def test_a_resumed_run_repeats_nothing_and_ends_the_same(finished, tmp_path, monkeypatch):
@@ -63,7 +79,9 @@ def test_a_resumed_run_repeats_nothing_and_ends_the_same(finished, tmp_path, mon
     (tmp_path / "run").mkdir()
     for name in ("config.json", "metrics.jsonl"):
         (tmp_path / "run" / name).write_bytes((folder / name).read_bytes())
+    shutil.copytree(folder / "figures", tmp_path / "run" / "figures")
     experiment = load_experiment("spectrum")
+    monkeypatch.setattr(experiment.drawings.figures, "save", lambda *_: None)
     for stage in ("cross_checks", "univariate_spectra", "finite_widths", "characters"):
         monkeypatch.setattr(experiment, stage, lambda config: pytest.fail("done before"))
     assert main([*TINY.split(), "--workdir", str(tmp_path / "run")]) == 0

@@ -1,0 +1,161 @@
+"""Conjugate and tangent kernels of finite networks, at initialisation or after training.
+
+    CK(x, y)  = ⟨h(x), h(y)⟩                            h: what the last layer sees, with its scale
+    NTK(x, y) = (1/C) Σ_c ⟨∂_θ f_c(x), ∂_θ f_c(y)⟩       C outputs
+
+Any JAX function works: `apply_fn(params, x)`, of Flax or not. For a model in the usual
+parametrisation the CK needs h divided by the square root of its width to have a limit.
+
+Assumption: `apply_fn` treats the inputs of a batch independently and has no randomness of its own.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy import stats
+
+#: (params, x) → (n,), (n, C) outputs or (n, width) features.
+ApplyFn = Callable[[Any, Array], Array]
+
+#: Bytes that the gradients of a block of inputs may take.
+JACOBIAN_BYTES = 2**29
+
+
+def empirical_ck(feature_fn: ApplyFn, params: Any, x: Float[Array, "n ..."]) -> Float[Array, "n n"]:
+    """⟨h(x_i), h(x_j)⟩ for all pairs of inputs.
+
+    Args:
+        feature_fn: (params, x) → features (n, …), with their scale.
+        params: Its parameters.
+        x: Inputs.
+
+    Returns:
+        The kernel matrix.
+
+    >>> empirical_ck(lambda w, x: x @ w, jnp.eye(2), jnp.array([[1.0, 0.0], [1.0, 1.0]])).tolist()
+    [[1.0, 1.0], [1.0, 2.0]]
+    """
+    features = feature_fn(params, x).reshape(len(x), -1)
+    with jax.default_matmul_precision("highest"):
+        return features @ features.T
+
+
+def empirical_ntk(
+    apply_fn: ApplyFn,
+    params: Any,
+    x: Float[Array, "n ..."],
+    *,
+    jacobian_bytes: int = JACOBIAN_BYTES,
+) -> Float[Array, "n n"]:
+    """(1/C) Σ_c ⟨∂_θ f_c(x_i), ∂_θ f_c(x_j)⟩ for all pairs of inputs.
+
+    Args:
+        apply_fn: (params, x) → (n,) or (n, C). Pass the same function object again and nothing is
+            compiled again.
+        params: Its parameters, any pytree of floating-point arrays.
+        x: Inputs.
+        jacobian_bytes: Where the gradients of all inputs take more than this, they are made in
+            blocks, each more than once.
+
+    Returns:
+        The kernel matrix.
+
+    Raises:
+        ValueError: The gradients of a single input take more than `jacobian_bytes`.
+
+    >>> empirical_ntk(lambda w, x: x @ w, jnp.ones(2), jnp.array([[1.0, 0.0], [1.0, 1.0]])).tolist()
+    [[1.0, 1.0], [1.0, 2.0]]
+    """
+    outputs = jax.eval_shape(apply_fn, params, x)
+    num_outputs = math.prod(outputs.shape[1:])
+    sizes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
+    # The gradients of two blocks are alive at the same time.
+    block = min(len(x), jacobian_bytes // (2 * sizes * num_outputs))
+    if block < 1:
+        raise ValueError(
+            f"the gradients of one input need {2 * sizes * num_outputs} bytes, more than "
+            f"jacobian_bytes={jacobian_bytes}"
+        )
+    parts = [x[start : start + block] for start in range(0, len(x), block)]
+    with jax.default_matmul_precision("highest"):
+        rows = [
+            [_products(apply_fn, params, left, None if r is left else r) for r in parts]
+            for left in parts
+        ]
+    whole = jnp.concatenate([jnp.concatenate(row, axis=1) for row in rows])
+    return whole / jnp.asarray(num_outputs, whole.dtype)
+
+
+@partial(jax.jit, static_argnums=0)
+def _products(
+    apply_fn: ApplyFn, params: Any, left: Float[Array, "n ..."], right: Float[Array, "m ..."] | None
+) -> Float[Array, "n m"]:
+    """Sums of products of the gradients of two blocks of inputs, or of one block with itself."""
+    one = _gradients(apply_fn, params, left)
+    other = one if right is None else _gradients(apply_fn, params, right)
+    products = [jnp.einsum("ncp,mcp->nm", a, b) for a, b in zip(one, other, strict=True)]
+    return jnp.sum(jnp.stack(products), axis=0)
+
+
+def _gradients(apply_fn: ApplyFn, params: Any, x: Array) -> list[Float[Array, "n C size"]]:
+    def single(params, one):
+        return apply_fn(params, one[None]).reshape(-1)
+
+    jacobian = jax.vmap(jax.jacrev(single), in_axes=(None, 0))(params, x)
+    leaves = jax.tree.leaves(jacobian)
+    return [leaf.reshape(len(x), leaf.shape[1], -1) for leaf in leaves]
+
+
+@dataclass(frozen=True)
+class SeedAverage:
+    """A kernel averaged over random initialisations.
+
+    Attributes:
+        mean: The average.
+        stderr: Standard error of each entry.
+        num_seeds: How many were averaged.
+    """
+
+    mean: Float[np.ndarray, "n m"]
+    stderr: Float[np.ndarray, "n m"]
+    num_seeds: int
+
+    def ci(self, level: float = 0.95) -> tuple[Float[np.ndarray, "n m"], Float[np.ndarray, "n m"]]:
+        """Student's interval of every entry: (lower, upper)."""
+        half = stats.t.ppf((1 + level) / 2, self.num_seeds - 1) * self.stderr
+        return self.mean - half, self.mean + half
+
+
+def over_seeds(kernels: Iterable[Float[Array | np.ndarray, "n m"]]) -> SeedAverage:
+    """The average of kernels of differently initialised (or trained) networks, one at a time.
+
+    Args:
+        kernels: One kernel a seed; a generator keeps only one of them in memory.
+
+    Returns:
+        Mean and standard error, in float64.
+
+    Raises:
+        ValueError: There are fewer than two.
+
+    >>> average = over_seeds(np.full((1, 1), value) for value in (1.0, 2.0, 3.0))
+    >>> average.mean.item(), round(average.stderr.item(), 4)
+    (2.0, 0.5774)
+    """
+    num, mean, squares = 0, np.zeros(()), np.zeros(())
+    for kernel in kernels:
+        num += 1
+        # Welford's update: no difference of large sums.
+        change = np.asarray(kernel, np.float64) - mean
+        mean = mean + change / num
+        squares = squares + change * (np.asarray(kernel, np.float64) - mean)
+    if num < 2:
+        raise ValueError(f"expected kernels of at least 2 seeds, got {num}")
+    return SeedAverage(mean, np.sqrt(squares / (num - 1) / num), num)
