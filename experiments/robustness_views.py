@@ -100,7 +100,8 @@ def rank_claim(rank: RankCorrelation) -> Claim:
         statement="More sensitive models have a larger mean corruption error (rank correlation)",
         paper="no number given",
         measured=str(rank),
-        holds=rank.low > 0,
+        # Well measured is not enough: few models may line up by chance.
+        holds=rank.low > 0 and rank.p_value < 0.05,
     )
 
 
