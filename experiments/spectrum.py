@@ -18,8 +18,6 @@ and fails for some kernels with ReLU MLPs, also from d = 4 on.
 
 import dataclasses
 import functools
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -29,7 +27,7 @@ import numpy as np
 
 from jaxsens import boolean, spectrum
 from jaxsens.boolean import memory
-from jaxsens.results import Results, environment, plain
+from jaxsens.results import Results, environment
 from jaxsens.runfolder import RunFolder
 from jaxsens.spectrum import MLP, Transformer
 from jaxsens.spectrum.architectures import Architecture
@@ -39,6 +37,7 @@ from . import spectrum_figures as drawings
 from . import spectrum_scan as scan
 from . import spectrum_views as views
 from .character_training import Task, train_characters
+from .study import stage
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 
@@ -233,17 +232,6 @@ def run(config: Config, data: None, folder: RunFolder) -> Results:
         environment=environment(),
         seconds=sum(record["seconds"] for record in folder.metrics() if "stage" in record),
     )
-
-
-def stage(folder: RunFolder, name: str, compute: Callable[[], Any]) -> Any:
-    """What `compute` gives, kept in the run folder, so that a resumed run goes on after it."""
-    for record in folder.metrics():
-        if record.get("stage") == name:
-            return record["value"]
-    started = time.perf_counter()
-    value = plain(compute(), name)
-    folder.append({"stage": name, "value": value, "seconds": time.perf_counter() - started})
-    return value
 
 
 def drawn_kernels(config: Config) -> list[drawings.Drawn]:

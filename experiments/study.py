@@ -92,6 +92,17 @@ def kept(
     return SensitivityEstimate.from_json(file.read_text("utf-8"))
 
 
+def stage(folder: RunFolder, name: str, compute: Callable[[], Any]) -> Any:
+    """What `compute` gives, kept in the run folder, so that a resumed run goes on after it."""
+    for record in folder.metrics():
+        if record.get("stage") == name:
+            return record["value"]
+    started = time.perf_counter()
+    value = plain(compute(), name)
+    folder.append({"stage": name, "value": value, "seconds": time.perf_counter() - started})
+    return value
+
+
 def records_of(folder: RunFolder, name: str) -> list[Record]:
     """A model's records along training."""
     mine = [record for record in folder.metrics() if record["model"] == name]

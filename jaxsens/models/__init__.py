@@ -9,6 +9,8 @@ from jaxsens.models.mlp import MLP
 from jaxsens.models.resnet import ResNet
 from jaxsens.models.roberta import RoBERTa
 from jaxsens.models.text import TextModel
+from jaxsens.models.token_attention import TokenAttention
+from jaxsens.models.token_mlp import TokenMLP
 from jaxsens.models.vit import ViTSmall
 from jaxsens.models.vit_simple import ViTSimple
 
@@ -22,6 +24,8 @@ __all__ = [
     "ResNet",
     "RoBERTa",
     "TextModel",
+    "TokenAttention",
+    "TokenMLP",
     "ViTSimple",
     "ViTSmall",
 ]
