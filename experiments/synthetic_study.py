@@ -33,7 +33,7 @@ PADDED = max(int(setting.counts.vocabulary) for setting in SETTINGS)
 HEADS: dict[str, nn.Module] = {
     "attention": TokenAttention(PADDED, LENGTH, sigma=1.0),
     "MLP": TokenMLP(PADDED, LENGTH, "flatten", sigma=1.0),
-    "mean-pool MLP": TokenMLP(PADDED, LENGTH, "mean", sigma=1.0),
+    "summing MLP": TokenMLP(PADDED, LENGTH, "sum", sigma=1.0),
 }
 # Sequences that go through a model side by side when it is measured.
 _ROWS = 100
@@ -119,11 +119,11 @@ def _train_one(plan: Plan, job: Traced) -> tuple[Record, Record, Any, Int[Array,
             "test_accuracy": _accuracy(_scores(model, params, x_test), y_test),
             "ood_accuracy": _accuracy(_scores(model, params, opposite_sparse(x_test)), y_test),
             "sensitivity": exact_sensitivity(model, params, x[: plan.num_measured], job.counts),
-            **_inside(model, params, x[: plan.num_measured], job.counts),
+            **inside(model, params, x[: plan.num_measured], job.counts),
         }
 
     def step(params: Any, rows: Int[Array, " b"]) -> tuple[Any, None]:
-        gradient = jax.grad(lambda p: _logistic(model.apply(p, x[rows]), y[rows]))(params)
+        gradient = jax.grad(lambda p: _logistic(_apply(model)(p, x[rows]), y[rows]))(params)
         return jax.tree.map(lambda p, g: p - job.rate * g, params, gradient), None
 
     def epoch(params: Any, index: Int[Array, ""]) -> tuple[Any, None]:
@@ -148,7 +148,7 @@ def initial(
 ) -> dict[str, Any]:
     """Weights N(0, σ²), and 0 where the setting's vocabulary, d = M, has none."""
     params = model.init(key, jnp.zeros((1, LENGTH), jnp.int32))
-    inside = (jnp.arange(PADDED) < counts.vocabulary).astype(jnp.float32)
+    inside = _real(counts)
 
     def cut(weights: Array) -> Array:
         weights = sigma * weights
@@ -162,37 +162,40 @@ def initial(
     return jax.tree.map(cut, params)
 
 
+def _real(counts: Counts) -> Float[Array, " M"]:
+    """1 for the tokens of the setting's vocabulary, 0 for padding."""
+    return (jnp.arange(PADDED) < counts.vocabulary).astype(jnp.float32)
+
+
 def exact_sensitivity(
     model: nn.Module, params: Any, x: Int[Array, "n T"], counts: Counts
 ) -> Float[Array, ""]:
     """The share of all (sequence, position, token) in which the sign of the score changes."""
-    real = (jnp.arange(PADDED) < counts.vocabulary).astype(jnp.float32)
+    real = _real(counts)
 
     def changes(row: Int[Array, " T"]) -> Float[Array, ""]:
-        clean = jnp.sign(model.apply(params, row[None])[0])
-        edited = jnp.sign(model.apply(params, row, method="edited"))
-        return ((edited != clean) * real[None, :]).sum()
+        clean = jnp.sign(_apply(model)(params, row[None])[0])
+        edited = jnp.sign(_apply(model)(params, row, method="edited"))
+        return jnp.where(edited != clean, real[None, :], 0.0).sum()
 
     total = lax.map(changes, x, batch_size=_EDITED_ROWS).sum()
-    return total / (x.size * counts.vocabulary.astype(jnp.float32))
+    return total / (x.size * jnp.float32(counts.vocabulary))
 
 
-def _inside(model: nn.Module, params: Any, x: Int[Array, "n T"], counts: Counts) -> Record:
+def inside(model: nn.Module, params: Any, x: Int[Array, "n T"], counts: Counts) -> Record:
     """Alignment of H = U W_Vᵀ and attention by type of token; nothing for other heads."""
     if not isinstance(model, TokenAttention):
         return {}
     ids = jnp.arange(PADDED)
-    types = (
-        jax.nn.one_hot(token_types(ids, counts), len(TYPES)) * (ids < counts.vocabulary)[:, None]
-    )
+    types = jax.nn.one_hot(token_types(ids, counts), len(TYPES)) * _real(counts)[:, None]
     sign = jnp.where(ids % 2 == 0, 1.0, -1.0)
     directions = types * jnp.stack([sign, sign, jnp.ones_like(sign)], axis=1)
-    readout = model.apply(params, method="readout")
+    readout = _apply(model)(params, method="readout")
     norms = jnp.linalg.norm(readout, axis=1)[:, None] * jnp.linalg.norm(directions, axis=0)[None]
     alignment = (readout @ directions / jnp.maximum(norms, 1e-30)).mean(axis=0)
 
     def mass(row: Int[Array, " T"]) -> tuple[Float[Array, " 3"], Float[Array, " 3"]]:
-        attention = model.apply(params, row[None], method="attention")[0].mean(axis=0)
+        attention = _apply(model)(params, row[None], method="attention")[0].mean(axis=0)
         of_type = types[row]
         by_type = attention @ of_type
         return by_type, by_type / of_type.sum(axis=0)
@@ -207,7 +210,7 @@ def _inside(model: nn.Module, params: Any, x: Int[Array, "n T"], counts: Counts)
 
 
 def _scores(model: nn.Module, params: Any, x: Int[Array, "n T"]) -> Float[Array, " n"]:
-    return lax.map(lambda row: model.apply(params, row[None])[0], x, batch_size=_ROWS)
+    return lax.map(lambda row: _apply(model)(params, row[None])[0], x, batch_size=_ROWS)
 
 
 def _logistic(scores: Float[Array, " n"], y: Int[Array, " n"]) -> Float[Array, ""]:
@@ -235,6 +238,7 @@ def train_block(plan: Plan, jobs: Sequence[Job], seed: int, num_checked: int) ->
     records = []
     for i, job in enumerate(jobs):
         found = {name: _listed(values[i]) for name, values in {**curves, **final}.items()}
+        _forget_diverged(found)
         record = {
             "head": plan.head,
             "setting": job.setting,
@@ -252,13 +256,24 @@ def train_block(plan: Plan, jobs: Sequence[Job], seed: int, num_checked: int) ->
     return records
 
 
+def _forget_diverged(found: Record) -> None:
+    """Removes what was measured once the loss was not finite: the sign of nan is no label."""
+    gone = [t for t, loss in enumerate(found["loss"]) if loss is None]
+    for name, values in found.items():
+        if isinstance(values, list):
+            empty = [None] * len(values[0]) if isinstance(values[0], list) else None
+            found[name] = [empty if t in gone else value for t, value in enumerate(values)]
+        elif gone:
+            found[name] = None
+
+
 def flips_both_ways(
     head: str, params: Any, x: Int[Array, "n T"], setting: Setting
 ) -> tuple[int, int, int]:
     """Changes of the sign by `jaxsens.sensitivity` and by `exact_sensitivity`, and of how many."""
     model, vocabulary = HEADS[head], int(setting.counts.vocabulary)
     replace = Perturbation(Tokens(), Resample(vocabulary))
-    est = sensitivity(_apply(head), params, x, replace, "all", key=jax.random.key(0))
+    est = sensitivity(_apply(model), params, x, replace, "all", key=jax.random.key(0))
     counts = jax.tree.map(jnp.int32, setting.counts)
     share = exact_sensitivity(model, params, x, counts)
     number = x.size * vocabulary
@@ -266,12 +281,12 @@ def flips_both_ways(
 
 
 @functools.cache
-def _apply(head: str) -> Callable[..., Any]:
-    """One function object a head, so that nothing is compiled twice."""
-    return HEADS[head].apply
+def _apply(model: nn.Module) -> Callable[..., Any]:
+    """One function object a model, so that nothing is compiled twice."""
+    return model.apply
 
 
-def _listed(values: Array) -> Any:
+def _listed(values: Array | np.ndarray) -> Any:
     """Nested lists, None for what is not finite: a model that diverged."""
     array = np.asarray(values, np.float64)
     if array.ndim:

@@ -102,6 +102,23 @@ MIDDLE = (1, 4)
 AS_PRINTED = Setting(
     Counts(1, 32, 7, 36, 75), "frequent", (0.0339, 0.0), (Fraction(41, 1250), Fraction(0))
 )
+ALL = (*SETTINGS, AS_PRINTED)
+
+
+def linear_margin(setting: Setting) -> Fraction:
+    """How far the least-norm linear predictor prefers the frequent tokens: D²/2m − n_s²/2.
+
+    With uniform attention the model is linear in the numbers of tokens. Among a·v_sp + b·v_freq
+    with a·n_s + b·D = 1 (a margin of 1 on every sequence), the norm 2a² + 2m·b² is least at
+    a : b = n_s/2 : D/2m. With the sparse tokens exchanged, the score has the sign of this number.
+    Not in the paper.
+
+    >>> str(linear_margin(SETTINGS[5])), str(linear_margin(AS_PRINTED))
+    ('1/22', '0')
+    """
+    task = SparseTokens(setting.counts, LENGTH)
+    n_s, m = int(setting.counts.num_sparse), int(setting.counts.set_size)
+    return Fraction(task.margin**2, 2 * m) - Fraction(n_s**2, 2)
 
 
 def votes(counts: Counts, predictor: Predictor) -> Float[Array, " M"]:
@@ -131,7 +148,7 @@ def enumerated(setting: Setting, predictor: Predictor, num_sequences: int) -> li
 def table(num_sequences: int) -> list[dict[str, Any]]:
     """Tables 1 and 3: the paper's number, the closed form, the enumeration."""
     rows = []
-    for setting in (*SETTINGS, AS_PRINTED):
+    for setting in ALL:
         for i, predictor in enumerate(PREDICTORS):
             found = enumerated(setting, predictor, num_sequences)
             closed = setting.sensitivity(predictor)

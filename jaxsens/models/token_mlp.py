@@ -3,7 +3,7 @@
     f(X) = ⟨u, φ(h)⟩,     h = Σ_t W_t[x_t] + b
 
 the control for `TokenAttention`: no attention. "flatten" has its own W_t for every position, as an
-MLP on the flattened one-hot rows has; "mean" has one, W_t = W/T, so that the order does not matter.
+MLP on the flattened one-hot rows has; "sum" has one for all, so that the order does not matter.
 """
 
 from typing import Literal
@@ -19,14 +19,14 @@ class TokenMLP(nn.Module):
     Attributes:
       vocabulary: M, number of token ids.
       length: T.
-      pooling: "flatten", or "mean" over the sequence.
+      pooling: "flatten", or "sum" over the sequence.
       width: of the hidden layer.
       sigma: standard deviation of all initial weights; biases start at 0.
     """
 
     vocabulary: int
     length: int
-    pooling: Literal["flatten", "mean"] = "flatten"
+    pooling: Literal["flatten", "sum"] = "flatten"
     width: int = 64
     sigma: float = 0.1
 
@@ -44,21 +44,16 @@ class TokenMLP(nn.Module):
 
     def edited(self, tokens: Int[Array, " T"]) -> Float[Array, "T M"]:
         """The score of every edit of one sequence: token τ replaced by v, for all τ and v."""
-        table = self._table()
-        old = table[self._places(), tokens]
-        new = table - old[:, None, :]
+        old = self.embedding[self._places(), tokens]
+        new = self.embedding - old[:, None, :]
         return self._score(self._hidden(tokens[None])[0][None, None] + new)
-
-    def _table(self) -> Float[Array, "places M width"]:
-        scale = 1.0 if self.pooling == "flatten" else 1.0 / self.length
-        return self.embedding * scale
 
     def _places(self) -> Int[Array, " T"]:
         places = jnp.arange(self.length)
         return places if self.pooling == "flatten" else jnp.zeros_like(places)
 
     def _hidden(self, tokens: Int[Array, "n T"]) -> Float[Array, "n width"]:
-        added = self._table()[self._places()[None], tokens]
+        added = self.embedding[self._places()[None], tokens]
         return added.sum(axis=1) + self.bias[None]
 
     def _score(self, hidden: Float[Array, "*batch width"]) -> Float[Array, "*batch"]:

@@ -13,7 +13,7 @@ MODELS = {
     "attention": TokenAttention(VOCABULARY, LENGTH, sigma=0.6),
     "narrow attention": TokenAttention(VOCABULARY, LENGTH, width=3, sigma=1.0),
     "flatten": TokenMLP(VOCABULARY, LENGTH, "flatten", width=5, sigma=1.0),
-    "mean": TokenMLP(VOCABULARY, LENGTH, "mean", width=5, sigma=1.0),
+    "sum": TokenMLP(VOCABULARY, LENGTH, "sum", width=5, sigma=1.0),
 }
 
 
@@ -76,8 +76,8 @@ def test_the_flat_perceptron_is_one_on_flattened_rows(tokens):
     np.testing.assert_allclose(model.apply(params, tokens), scores, rtol=1e-4, atol=1e-5)
 
 
-def test_the_mean_perceptron_does_not_see_the_order(tokens):
-    model = MODELS["mean"]
+def test_the_summing_perceptron_does_not_see_the_order(tokens):
+    model = MODELS["sum"]
     params = model.init(jax.random.key(1), tokens)
     np.testing.assert_allclose(
         model.apply(params, tokens), model.apply(params, tokens[:, ::-1]), rtol=1e-4, atol=1e-5

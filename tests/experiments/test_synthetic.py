@@ -1,0 +1,228 @@
+"""The synthetic task: exact tables, one program for all jobs, and a tiny run."""
+
+import json
+from fractions import Fraction
+from importlib import import_module
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxsens import Perturbation, Resample, Tokens, sensitivity
+from jaxsens.models import TokenAttention
+from jaxsens.run import load_experiment, main
+
+EXPERIMENT = load_experiment("synthetic")
+theory, study, views = (
+    import_module(f"{EXPERIMENT.__package__}.synthetic_{name}")
+    for name in ("theory", "study", "views")
+)
+TINY = (
+    "--exp synthetic --epochs 2 --every 1 --num-seeds 2 --phase-sigmas 0.1 0.3 --phase-rates 0.3 "
+    "--phase-seeds 1 --num-train 60 --num-test 30 --batch-size 30 --num-measured 2 --num-final 3 "
+    "--num-enumerated 3 --num-checked 1 --block 6"
+)
+PLAN = study.Plan("attention", 40, 20, 20, 2, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("index", "sparse", "frequent"),
+    [
+        (0, "0", "194/1475"),
+        (1, "0", "849/2950"),
+        (2, "0", "664/1475"),
+        (3, "39/1150", "0"),
+        (4, "39/1150", "0"),
+        (5, "39/1150", "0"),
+        (6, "41/1250", "0"),
+    ],
+)
+def test_closed_forms_and_enumeration_are_these_fractions(index, sparse, frequent):
+    setting = theory.ALL[index]
+    for predictor, value in (("sparse", sparse), ("frequent", frequent)):
+        assert setting.sensitivity(predictor) == Fraction(value)
+        assert set(theory.enumerated(setting, predictor, 6)) == {Fraction(value)}
+
+
+def test_the_paper_prints_these_fractions():
+    for setting in theory.SETTINGS:
+        for predictor, printed in zip(theory.PREDICTORS, setting.paper, strict=True):
+            assert round(float(setting.sensitivity(predictor)), 4) == printed
+
+
+@pytest.mark.parametrize("margin", [1, 2, 3, 4])
+def test_the_closed_form_is_the_enumeration_for_every_margin(margin):
+    m, vocabulary, length, minority = 3, 11, 9, 2
+    majority = minority + margin
+    row = [2, 4, 6, 2, 4, 6][:majority] + [3, 5] + [10] * (length - majority - minority)
+    weights = theory.votes(theory.Counts(1, 8, 1, m, vocabulary), "frequent")
+    replace = Perturbation(Tokens(), Resample(vocabulary))
+    est = sensitivity(theory.vote, weights, jnp.array([row]), replace, "all", key=jax.random.key(0))
+    expected = theory.predictor_sensitivity(
+        majority, minority, Fraction(m, vocabulary), length=length
+    )
+    assert Fraction(int(est.totals.sum()), length * vocabulary) == expected
+
+
+def test_ties_that_never_count_leave_the_exchange_of_majority_and_minority():
+    never = theory.predictor_sensitivity(2, 1, Fraction(1, 10), length=5, tie=Fraction(0))
+    assert never == Fraction(2, 50)
+    with pytest.raises(ValueError, match="no majority"):
+        theory.predictor_sensitivity(2, 2, Fraction(1, 10))
+
+
+@pytest.fixture(scope="module")
+def block():
+    """A block with all settings, two scales and two rates, trained by one program."""
+    jobs = [study.Job(i, 0, 0.1 if i % 2 else 0.3, 0.3 if i < 3 else 0.1) for i in range(6)]
+    return jobs, study.train(PLAN, study.traced(jobs, 0))
+
+
+def test_jobs_trained_together_are_the_jobs_trained_alone(block):
+    jobs, (curves, final, params, _) = block
+    one = study.train(PLAN, study.traced(jobs[1:2] * 6, 0))
+    for name, values in one[0].items():
+        np.testing.assert_allclose(values[0], curves[name][1], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(one[1]["final_sensitivity"][0], final["final_sensitivity"][1])
+    for mine, theirs in zip(jax.tree.leaves(one[2]), jax.tree.leaves(params), strict=True):
+        np.testing.assert_allclose(mine[0], theirs[1], rtol=1e-4, atol=1e-6)
+
+
+def test_padding_changes_no_score_and_gets_no_gradient(block):
+    _, (_, _, params, x) = block
+    vocabulary = 59
+    padded = jax.tree.map(lambda values: values[0], params)["params"]
+    for name, weights in padded.items():
+        assert not weights[:, vocabulary:].any()
+        assert name == "head" or not weights[vocabulary:].any()
+    cut = {n: w[: len(w) if n == "head" else vocabulary, :vocabulary] for n, w in padded.items()}
+    small = TokenAttention(vocabulary, theory.LENGTH)
+    np.testing.assert_allclose(
+        small.apply({"params": cut}, x[0]),
+        study.HEADS["attention"].apply({"params": padded}, x[0]),
+        rtol=1e-4,
+        atol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("job", [0, 4])
+def test_the_programs_sensitivity_is_that_of_the_library(block, job):
+    jobs, (_, final, params, x) = block
+    mine = jax.tree.map(lambda values: values[job], params)
+    setting = theory.SETTINGS[jobs[job].setting]
+    library, program, number = study.flips_both_ways("attention", mine, x[job, :3], setting)
+    assert library == program
+    assert number == 3 * 50 * int(setting.counts.vocabulary)
+    np.testing.assert_allclose(final["final_sensitivity"][job], program / number, rtol=1e-5)
+
+
+def test_the_measure_of_a_known_model(block):
+    """With H = v_freq in every row and no attention, the model is the frequent predictor."""
+    setting = theory.SETTINGS[1]
+    weights = theory.votes(setting.counts, "frequent")
+    value = jnp.zeros((study.PADDED, study.PADDED)).at[: len(weights), 0].set(weights)
+    zero = jnp.zeros_like(value)
+    head = jnp.zeros((theory.LENGTH, study.PADDED)).at[:, 0].set(1.0)
+    params = {"params": {"query": zero, "key": zero, "value": value, "head": head}}
+    counts = jax.tree.map(jnp.int32, setting.counts)
+    x, _ = theory.generate(setting.counts, theory.LENGTH, 4, key=jax.random.key(5))
+    model = study.HEADS["attention"]
+    inside = study.inside(model, params, x, counts)
+    np.testing.assert_allclose(inside["alignment"], [0, 1, 0], atol=1e-6)
+    np.testing.assert_allclose(inside["attention"], [0.06, 0.1, 0.84], rtol=1e-5)
+    np.testing.assert_allclose(inside["attention_per_token"], [1, 1, 1], rtol=1e-5)
+
+
+def test_blocks_have_one_size_and_lose_no_job():
+    jobs = [study.Job(0, seed, 0.1, 0.1) for seed in range(7)]
+    cut = study.blocks(jobs, 3)
+    assert [len(block) for block in cut] == [3, 3, 3]
+    assert [job for block in cut for job in block][:7] == jobs
+
+
+def test_a_model_that_diverged_is_no_model():
+    jobs = [study.Job(1, 0, 1.0, 1e30)]
+    (record,) = study.train_block(PLAN, jobs * 6, 0, 0)[:1]
+    assert record["loss"][0] is not None
+    assert record["loss"][-1] is record["final_sensitivity"] is record["ood_accuracy"][-1] is None
+    assert not views.follows(record)
+    assert str(views.over([None, None])) == "diverged"
+
+
+def test_what_counts_as_following():
+    def record(setting, test, ood):
+        curves = {"loss": [0.1], "test_accuracy": [test], "ood_accuracy": [ood]}
+        return {"setting": setting, **curves}
+
+    assert views.follows(record(0, 1.0, 0.0))
+    assert not views.follows(record(0, 1.0, 1.0))
+    assert views.follows(record(3, 1.0, 0.97))
+    assert not views.follows(record(3, 1.0, 0.5))
+    assert not views.follows(record(3, 0.6, 1.0))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One tiny run: (results, folder)."""
+    folder = tmp_path_factory.mktemp("synthetic") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EXPERIMENT.drawings.figures, "save", draft)
+        assert main([*TINY.split(), "--workdir", str(folder)]) == 0
+    return json.loads((folder / "results.json").read_text()), folder
+
+
+def draft(fig, folder, name):
+    """Saves a small PNG; tests/test_figures.py has the real way, which takes seconds a figure."""
+    folder.mkdir(exist_ok=True)
+    fig.savefig(folder / f"{name}.png", dpi=50)
+
+
+def test_a_tiny_run_reports_everything(finished):
+    results, folder = finished
+    claims = {claim["statement"]: claim for claim in results["claims"]}
+    (exact,) = [claim for statement, claim in claims.items() if "194/1475" in statement]
+    assert exact["holds"]
+    (check,) = [claim for statement, claim in claims.items() if "jaxsens.sensitivity" in statement]
+    assert check["holds"]
+    assert sum("exchanged sparse tokens →" in statement for statement in claims) == 6
+    assert len(results["values"]["trained"]["attention"]) == 12
+    assert len(results["values"]["phase"]) == 4
+    assert set(results["values"]["trained"]) == set(study.HEADS)
+    assert [figure["file"] for figure in results["figures"]] == [
+        f"figures/{name}.png" for name in ("fig2", "fig10", "phase", "heads")
+    ]
+    for figure in results["figures"]:
+        assert (folder / figure["file"]).stat().st_size > 2_000
+
+
+def test_a_resumed_run_repeats_nothing_and_ends_the_same(finished, tmp_path, monkeypatch):
+    results, folder = finished
+    (tmp_path / "run").mkdir()
+    for name in ("config.json", "metrics.jsonl"):
+        (tmp_path / "run" / name).write_bytes((folder / name).read_bytes())
+    monkeypatch.setattr(EXPERIMENT.drawings.figures, "save", draft)
+    monkeypatch.setattr(study, "train_block", lambda *_: pytest.fail("done before"))
+    assert main([*TINY.split(), "--workdir", str(tmp_path / "run")]) == 0
+    again = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert again["values"] == results["values"]
+    assert again["claims"] == results["claims"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--every 7", "every=7 does not divide"),
+        ("--batch-size 7", "batch_size=7 does not divide"),
+        ("--num-seeds 1", "num_seeds >= 2"),
+        ("--phase-settings 6", "among 0 … 5"),
+        ("--sigma 0", "sigma must be positive"),
+        ("--num-final 5000", "num_final"),
+    ],
+)
+def test_bad_arguments_end_with_one_line(flags, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["--exp", "synthetic", *flags.split()]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert message in err
