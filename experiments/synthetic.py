@@ -31,9 +31,11 @@ from jaxsens.runfolder import RunFolder
 
 from . import synthetic_figures as drawings
 from . import synthetic_study as study
+from . import synthetic_tables as tables
 from . import synthetic_theory as theory
 from . import synthetic_views as views
 from .study import seconds, stage
+from .synthetic_seeds import by_setting
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 
@@ -202,7 +204,7 @@ def run(config: Config, data: None, folder: RunFolder) -> Results:
         for head in study.HEADS
         if head != "attention"
     }
-    by_head = {head: views.by_setting(records) for head, records in heads.items()}
+    by_head = {head: by_setting(records) for head, records in heads.items()}
     found = by_head["attention"]
     others = tuple(i for i in range(len(theory.SETTINGS)) if i not in theory.MIDDLE)
     return Results(
@@ -217,14 +219,15 @@ def run(config: Config, data: None, folder: RunFolder) -> Results:
             *views.alignment_claims(found),
             *views.attention_claims(found),
             *views.phase_claims(cells),
+            *views.control_claims(by_head),
             views.check_claim(heads),
         ),
         tables=(
-            views.predictor_table(predictors),
-            views.result_table(found),
-            views.inside_table(found),
-            views.head_table(by_head),
-            views.phase_table(cells),
+            tables.predictor_table(predictors),
+            tables.result_table(found),
+            tables.inside_table(found),
+            tables.head_table(by_head),
+            tables.phase_table(cells),
         ),
         figures=(
             drawings.dynamics_figure(found, theory.MIDDLE, "fig2", "Fig. 2", folder),

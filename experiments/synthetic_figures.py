@@ -12,8 +12,8 @@ from jaxsens.figures.style import GREY, look_of, new_figure, styled
 from jaxsens.results import Figure
 from jaxsens.runfolder import RunFolder
 
+from .synthetic_seeds import Found, Record, by_cell, follows, last, over
 from .synthetic_theory import PREDICTORS, SETTINGS
-from .synthetic_views import Found, Record, by_cell, follows, last, over
 
 _ACCURACIES = {"train_accuracy": "train", "test_accuracy": "test", "ood_accuracy": "OOD test"}
 _INSIDE = {

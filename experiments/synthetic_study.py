@@ -154,9 +154,8 @@ def initial(
         weights = sigma * weights
         for axis, size in enumerate(weights.shape):
             if size == PADDED:
-                weights = weights * jnp.expand_dims(
-                    inside, [a for a in range(weights.ndim) if a != axis]
-                )
+                others = [a for a in range(weights.ndim) if a != axis]
+                weights = weights * jnp.expand_dims(inside, others)
         return weights
 
     return jax.tree.map(cut, params)
@@ -167,6 +166,7 @@ def _real(counts: Counts) -> Float[Array, " M"]:
     return (jnp.arange(PADDED) < counts.vocabulary).astype(jnp.float32)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def exact_sensitivity(
     model: nn.Module, params: Any, x: Int[Array, "n T"], counts: Counts
 ) -> Float[Array, ""]:
@@ -238,7 +238,7 @@ def train_block(plan: Plan, jobs: Sequence[Job], seed: int, num_checked: int) ->
     records = []
     for i, job in enumerate(jobs):
         found = {name: _listed(values[i]) for name, values in {**curves, **final}.items()}
-        _forget_diverged(found)
+        found = _without_diverged(found)
         record = {
             "head": plan.head,
             "setting": job.setting,
@@ -248,7 +248,7 @@ def train_block(plan: Plan, jobs: Sequence[Job], seed: int, num_checked: int) ->
             "epochs": plan.evaluations,
             **found,
         }
-        if num_checked:
+        if num_checked and found["loss"][-1] is not None:
             mine = jax.tree.map(lambda values, i=i: values[i], params)
             setting = SETTINGS[job.setting]
             record["flips"] = flips_both_ways(plan.head, mine, x[i, :num_checked], setting)
@@ -256,15 +256,17 @@ def train_block(plan: Plan, jobs: Sequence[Job], seed: int, num_checked: int) ->
     return records
 
 
-def _forget_diverged(found: Record) -> None:
-    """Removes what was measured once the loss was not finite: the sign of nan is no label."""
-    gone = [t for t, loss in enumerate(found["loss"]) if loss is None]
-    for name, values in found.items():
-        if isinstance(values, list):
-            empty = [None] * len(values[0]) if isinstance(values[0], list) else None
-            found[name] = [empty if t in gone else value for t, value in enumerate(values)]
-        elif gone:
-            found[name] = None
+def _without_diverged(found: Record) -> Record:
+    """None for what was measured once the loss was not finite: the sign of nan is no label."""
+    finite = [loss is not None for loss in found["loss"]]
+
+    def kept(values: Any) -> Any:
+        if not isinstance(values, list):
+            return values if finite[-1] else None
+        empty = [None] * len(values[0]) if isinstance(values[0], list) else None
+        return [value if ok else empty for value, ok in zip(values, finite, strict=True)]
+
+    return {name: kept(values) for name, values in found.items()}
 
 
 def flips_both_ways(
@@ -274,8 +276,7 @@ def flips_both_ways(
     model, vocabulary = HEADS[head], int(setting.counts.vocabulary)
     replace = Perturbation(Tokens(), Resample(vocabulary))
     est = sensitivity(_apply(model), params, x, replace, "all", key=jax.random.key(0))
-    counts = jax.tree.map(jnp.int32, setting.counts)
-    share = exact_sensitivity(model, params, x, counts)
+    share = exact_sensitivity(model, params, x, setting.counts)
     number = x.size * vocabulary
     return int(est.totals.sum()), round(float(share) * number), number
 
@@ -286,9 +287,9 @@ def _apply(model: nn.Module) -> Callable[..., Any]:
     return model.apply
 
 
-def _listed(values: Array | np.ndarray) -> Any:
+def _listed(values: Any) -> Any:
     """Nested lists, None for what is not finite: a model that diverged."""
-    array = np.asarray(values, np.float64)
-    if array.ndim:
-        return [_listed(each) for each in array]
-    return float(array) if math.isfinite(array) else None
+    nested = values if isinstance(values, float | list) else np.asarray(values, float).tolist()
+    if isinstance(nested, list):
+        return [_listed(each) for each in nested]
+    return nested if math.isfinite(nested) else None

@@ -14,9 +14,9 @@ from jaxsens.models import TokenAttention
 from jaxsens.run import load_experiment, main
 
 EXPERIMENT = load_experiment("synthetic")
-theory, study, views = (
+theory, study, seeds = (
     import_module(f"{EXPERIMENT.__package__}.synthetic_{name}")
-    for name in ("theory", "study", "views")
+    for name in ("theory", "study", "seeds")
 )
 TINY = (
     "--exp synthetic --epochs 2 --every 1 --num-seeds 2 --phase-sigmas 0.1 0.3 --phase-rates 0.3 "
@@ -125,13 +125,15 @@ def test_the_measure_of_a_known_model(block):
     zero = jnp.zeros_like(value)
     head = jnp.zeros((theory.LENGTH, study.PADDED)).at[:, 0].set(1.0)
     params = {"params": {"query": zero, "key": zero, "value": value, "head": head}}
-    counts = jax.tree.map(jnp.int32, setting.counts)
     x, _ = theory.generate(setting.counts, theory.LENGTH, 4, key=jax.random.key(5))
     model = study.HEADS["attention"]
-    inside = study.inside(model, params, x, counts)
+    inside = study.inside(model, params, x, setting.counts)
     np.testing.assert_allclose(inside["alignment"], [0, 1, 0], atol=1e-6)
     np.testing.assert_allclose(inside["attention"], [0.06, 0.1, 0.84], rtol=1e-5)
     np.testing.assert_allclose(inside["attention_per_token"], [1, 1, 1], rtol=1e-5)
+    share = study.exact_sensitivity(model, params, x, setting.counts)
+    number = x.size * int(setting.counts.vocabulary)
+    assert Fraction(round(float(share) * number), number) == setting.sensitivity("frequent")
 
 
 def test_blocks_have_one_size_and_lose_no_job():
@@ -146,8 +148,8 @@ def test_a_model_that_diverged_is_no_model():
     (record,) = study.train_block(PLAN, jobs * 6, 0, 0)[:1]
     assert record["loss"][0] is not None
     assert record["loss"][-1] is record["final_sensitivity"] is record["ood_accuracy"][-1] is None
-    assert not views.follows(record)
-    assert str(views.over([None, None])) == "diverged"
+    assert not seeds.follows(record)
+    assert str(seeds.over([None, None])) == "diverged"
 
 
 def test_what_counts_as_following():
@@ -155,11 +157,11 @@ def test_what_counts_as_following():
         curves = {"loss": [0.1], "test_accuracy": [test], "ood_accuracy": [ood]}
         return {"setting": setting, **curves}
 
-    assert views.follows(record(0, 1.0, 0.0))
-    assert not views.follows(record(0, 1.0, 1.0))
-    assert views.follows(record(3, 1.0, 0.97))
-    assert not views.follows(record(3, 1.0, 0.5))
-    assert not views.follows(record(3, 0.6, 1.0))
+    assert seeds.follows(record(0, 1.0, 0.0))
+    assert not seeds.follows(record(0, 1.0, 1.0))
+    assert seeds.follows(record(3, 1.0, 0.97))
+    assert not seeds.follows(record(3, 1.0, 0.5))
+    assert not seeds.follows(record(3, 0.6, 1.0))
 
 
 @pytest.fixture(scope="module")
