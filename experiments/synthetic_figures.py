@@ -12,7 +12,7 @@ from jaxsens.figures.style import GREY, look_of, new_figure, styled
 from jaxsens.results import Figure
 from jaxsens.runfolder import RunFolder
 
-from .synthetic_seeds import Found, Record, by_cell, follows, last, over
+from .synthetic_seeds import BOUNDS, Found, Record, by_cell, ended, follows, over
 from .synthetic_theory import PREDICTORS, SETTINGS
 
 _ACCURACIES = {"train_accuracy": "train", "test_accuracy": "test", "ood_accuracy": "OOD test"}
@@ -60,7 +60,7 @@ def _draw_dynamics(found: Found, settings: Sequence[int]) -> Drawing:
         row[1].set_ylim(bottom=-0.004)
         row[2].set_ylim(top=1.04)
         row[3].set_ylim(-0.04, 1.04)
-        row[4].set_ylim(bottom=0)
+        row[4].set_ylim(0, max(2.0, row[4].get_ylim()[1]))
     titles = ("accuracy", "sensitivity", *(title for title, _ in _INSIDE.values()))
     for axes, title in zip(grid[0], titles, strict=True):
         axes.set_title(title)
@@ -78,7 +78,8 @@ def _curve(
     points = []
     for t in range(len(epochs)):
         values = [record[name][t] for record in records]
-        points.append(over(values if index is None else [value[index] for value in values]))
+        values = values if index is None else [value[index] for value in values]
+        points.append(over(values, BOUNDS.get(name, (0.0, 1.0))))
     mean, low, high = (np.array(column) for column in zip(*points, strict=True))
     look = look_of(i, len(epochs))
     axes.plot(epochs, mean, label=label, **look)
@@ -128,28 +129,50 @@ def _draw_phase(cells: Sequence[Record]) -> Drawing:
 def _cell_text(records: Sequence[Record]) -> str:
     if any(record["loss"][-1] is None for record in records):
         return "×"
-    test = over(last(records, "test_accuracy")).mean
-    text = f"{over(last(records, 'ood_accuracy')).mean:.2f}"
+    test = ended(records, "test_accuracy").mean
+    text = f"{ended(records, 'ood_accuracy').mean:.2f}"
     return text if test >= 0.95 else f"{text}\n({test:.2f})"
 
 
 def head_figure(by_head: Mapping[str, Found], folder: RunFolder) -> Figure:
     """Attention beside the controls."""
-    series = {
-        head: [over(last(found[i], "ood_accuracy")).drawn() for i in sorted(found)]
-        for head, found in by_head.items()
-    }
-    labels = [SETTINGS[i].label for i in sorted(by_head["attention"])]
-    drawing = figures.grouped_bars(labels, series, ylabel="OOD accuracy")
-    drawing.axes[0].set_ylim(0, 1.05)
-    drawing.axes[0].axhline(0.5, color=GREY, linestyle=":", linewidth=1)
     return _saved(
-        drawing,
+        _draw_heads(by_head),
         folder,
         "heads",
-        "Accuracy with exchanged sparse tokens of attention and of the controls without attention, "
-        "with 95 % intervals over seeds: 0 if the sparse tokens decide, 1 if the frequent ones do.",
+        "Attention and the controls without attention after the last epoch, with 95 % intervals "
+        "over seeds. Filled: accuracy with exchanged sparse tokens, 0 if the sparse tokens decide "
+        "and 1 if the frequent ones do. Open: test accuracy.",
     )
+
+
+@styled
+def _draw_heads(by_head: Mapping[str, Found]) -> Drawing:
+    fig = new_figure(8.4, 3.4)
+    axes = fig.subplots()
+    settings = sorted(by_head["attention"])
+    for k, (head, found) in enumerate(by_head.items()):
+        look = look_of(k, 1)
+        x = np.arange(len(settings)) + 0.2 * (k - (len(by_head) - 1) / 2)
+        for name, face in (("test_accuracy", "white"), ("ood_accuracy", look["color"])):
+            mean, low, high = np.array([ended(found[i], name) for i in settings]).T
+            axes.errorbar(
+                x,
+                mean,
+                [mean - low, high - mean],
+                color=look["color"],
+                marker=look["marker"],
+                markerfacecolor=face,
+                markersize=6,
+                linestyle="none",
+                capsize=3,
+                label=head if name == "ood_accuracy" else None,
+            )
+    axes.axhline(0.5, color=GREY, linestyle=":", linewidth=1)
+    axes.set_xticks(range(len(settings)), [SETTINGS[i].label for i in settings])
+    axes.set(ylabel="accuracy", ylim=(-0.05, 1.05), xlabel="setting (n_s, n_f, n_d, m)")
+    fig.legend(loc="outside lower center", ncols=len(by_head))
+    return fig
 
 
 def _saved(fig: Drawing, folder: RunFolder, name: str, caption: str) -> Figure:

@@ -13,6 +13,8 @@ from .synthetic_theory import SETTINGS
 Record = Mapping[str, Any]
 Found = Mapping[int, Sequence[Record]]
 
+#: Where a number can lie, if not between 0 and 1.
+BOUNDS = {"alignment": (-1.0, 1.0), "attention_per_token": (0.0, math.inf)}
 #: An accuracy up to this counts as 0, one from 1 − this on as 1.
 NEAR = 0.05
 
@@ -33,10 +35,6 @@ class Over(NamedTuple):
             return "diverged"
         return f"{self.mean:.{digits}f} ({self.low:.{digits}f} to {self.high:.{digits}f})"
 
-    def drawn(self) -> tuple[float, float, float]:
-        """For bars: no bar where all models diverged."""
-        return (0.0, 0.0, 0.0) if math.isnan(self.mean) else (self.mean, self.low, self.high)
-
 
 def by_setting(records: Sequence[Record]) -> dict[int, list[Record]]:
     """The records of each setting."""
@@ -55,19 +53,35 @@ def by_cell(cells: Sequence[Record]) -> dict[tuple[int, float, float], list[Reco
     return groups
 
 
-def over(values: Sequence[float | None]) -> Over:
-    """Mean and interval of the models that did not diverge."""
+def over(
+    values: Sequence[float | None], bounds: tuple[float, float] = (-math.inf, math.inf)
+) -> Over:
+    """Mean and Student-t interval, cut off at the bounds, of the models that did not diverge.
+
+    Where all seeds agree the interval has no width: look at `share` too.
+    """
     finite = np.array([v for v in values if v is not None], np.float64)
     if len(finite) < 2:
         return Over(*3 * [float(finite[0]) if len(finite) else math.nan])
     low, high = confidence_interval(finite, (-math.inf, math.inf), 0.95)
-    return Over(float(finite.mean()), low, high)
+    return Over(float(finite.mean()), max(low, bounds[0]), min(high, bounds[1]))
+
+
+def ended(records: Sequence[Record], name: str, index: int | None = None) -> Over:
+    """A number after the last epoch, over seeds; of one type of token, if it has three."""
+    return over(last(records, name, index), BOUNDS.get(name, (0.0, 1.0)))
 
 
 def last(records: Sequence[Record], name: str, index: int | None = None) -> list[float | None]:
-    """The number after the last epoch, of every model; of one type of token, if it has three."""
-    ends = [record[name][-1] for record in records]
+    """The number after the last epoch, of every model."""
+    ends = [r[name][-1] if isinstance(r[name], list) else r[name] for r in records]
     return ends if index is None else [end[index] for end in ends]
+
+
+def share(records: Sequence[Record]) -> Over:
+    """The share of seeds that follow, with the Wilson interval: each seed is one draw."""
+    follow = np.array([float(follows(record)) for record in records])
+    return Over(float(follow.mean()), *confidence_interval(follow, (0.0, 1.0), 0.95))
 
 
 def reaches(value: float, favours: str) -> bool:

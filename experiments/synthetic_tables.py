@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from jaxsens.data.sparse_tokens import TYPES
 from jaxsens.results import Cell, Table
 
-from .synthetic_seeds import Found, Record, by_cell, follows, last, over
+from .synthetic_seeds import Found, Record, by_cell, ended, follows
 from .synthetic_theory import PREDICTORS, SETTINGS, linear_margin
 
 _SEEDS = "Mean and 95 % Student-t interval over seeds (no width where all seeds agree)"
@@ -44,13 +44,13 @@ def result_table(found: Found) -> Table:
             (
                 setting.label,
                 setting.favours,
-                str(over(last(records, "test_accuracy"))),
+                str(ended(records, "test_accuracy")),
                 "0" if setting.favours == "sparse" else "1",
-                str(over(last(records, "ood_accuracy"))),
+                str(ended(records, "ood_accuracy")),
                 f"{sum(map(follows, records))} of {len(records)}",
                 predictors,
                 str(linear_margin(setting)),
-                over([record["final_sensitivity"] for record in records]).text(5),
+                ended(records, "final_sensitivity").text(5),
             )
         )
     return Table(
@@ -76,7 +76,7 @@ def inside_table(found: Found) -> Table:
                     SETTINGS[i].label,
                     kind,
                     *(
-                        str(over(last(records, name, k)))
+                        str(ended(records, name, k))
                         for name in ("alignment", "attention", "attention_per_token")
                     ),
                 )
@@ -99,9 +99,9 @@ def head_table(by_head: Mapping[str, Found]) -> Table:
     for i in range(len(SETTINGS)):
         for head, found in by_head.items():
             records = found[i]
-            sensitivity = over([record["final_sensitivity"] for record in records])
+            sensitivity = ended(records, "final_sensitivity")
             accuracies = (
-                str(over(last(records, name)))
+                str(ended(records, name))
                 for name in ("train_accuracy", "test_accuracy", "ood_accuracy")
             )
             body.append((SETTINGS[i].label, head, *accuracies, sensitivity.text(5)))
@@ -120,7 +120,7 @@ def phase_table(cells: Sequence[Record]) -> Table:
     for (i, sigma, rate), records in by_cell(cells).items():
         num = sum(record["loss"][-1] is None for record in records)
         accuracies = (
-            f"{over(last(records, name)).mean:.3f}" for name in ("test_accuracy", "ood_accuracy")
+            f"{ended(records, name).mean:.3f}" for name in ("test_accuracy", "ood_accuracy")
         )
         share = f"{sum(map(follows, records))} of {len(records)}"
         numbers = (f"{sigma:g}", f"{rate:g}", *accuracies, share, num or None)

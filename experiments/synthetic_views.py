@@ -5,7 +5,19 @@ from collections.abc import Mapping, Sequence
 from jaxsens.data.sparse_tokens import TYPES
 from jaxsens.results import Claim
 
-from .synthetic_seeds import NEAR, Found, Record, by_setting, fits, follows, last, over, reaches
+from .synthetic_seeds import (
+    NEAR,
+    Found,
+    Record,
+    by_setting,
+    ended,
+    fits,
+    follows,
+    last,
+    over,
+    reaches,
+    share,
+)
 from .synthetic_theory import PREDICTORS, SETTINGS
 
 
@@ -44,13 +56,14 @@ def ood_claims(found: Found) -> list[Claim]:
     for i, records in found.items():
         favours = SETTINGS[i].favours
         target, bound = ("0", f"≤ {NEAR}") if favours == "sparse" else ("1", f"≥ {1 - NEAR}")
-        num = sum(follows(record) for record in records)
+        part = share(records)
         claims.append(
             Claim(
                 statement=f"{SETTINGS[i].label}: attention uses the {favours} tokens: accuracy "
-                f"with exchanged sparse tokens → {target} (95 % interval over seeds {bound})",
+                f"with exchanged sparse tokens → {target} (95 % interval over seeds {bound}, and "
+                "most seeds do, share > 1/2)",
                 paper=target,
-                measured=f"{over(last(records, 'ood_accuracy'))}, {num} of {len(records)} seeds",
+                measured=f"{ended(records, 'ood_accuracy')}; share of {len(records)} seeds {part}",
                 holds=_ood_holds(i, records),
             )
         )
@@ -58,14 +71,14 @@ def ood_claims(found: Found) -> list[Claim]:
 
 
 def _ood_holds(i: int, records: Sequence[Record]) -> bool:
-    ood, favours = over(last(records, "ood_accuracy")), SETTINGS[i].favours
-    diverged = any(record["loss"][-1] is None for record in records)
-    return not diverged and reaches(ood.high if favours == "sparse" else ood.low, favours)
+    ood, favours = ended(records, "ood_accuracy"), SETTINGS[i].favours
+    near = reaches(ood.high if favours == "sparse" else ood.low, favours)
+    return near and share(records).low > 0.5
 
 
 def test_claim(found: Found) -> Claim:
     """The task is learned."""
-    lows = {i: over(last(records, "test_accuracy")) for i, records in found.items()}
+    lows = {i: ended(records, "test_accuracy") for i, records in found.items()}
     return Claim(
         statement="Test accuracy 1 in all settings (95 % interval over seeds ≥ 0.99)",
         paper="1.0",
@@ -79,7 +92,7 @@ def sensitivity_claims(found: Found) -> list[Claim]:
     claims = []
     for i, records in found.items():
         low, high = sorted(float(SETTINGS[i].sensitivity(p)) for p in PREDICTORS)
-        measured = over([record["final_sensitivity"] for record in records])
+        measured = ended(records, "final_sensitivity")
         claims.append(
             Claim(
                 statement=f"{SETTINGS[i].label}: the trained model's sensitivity is nearer to the "
@@ -131,7 +144,7 @@ def _highest(found: Found, favours: str, name: str, statement: str) -> Claim:
     for i, records in found.items():
         if SETTINGS[i].favours != favours:
             continue
-        means = [over(last(records, name, k)).mean for k in range(len(TYPES))]
+        means = [ended(records, name, k).mean for k in range(len(TYPES))]
         for k in range(len(TYPES)):
             if k != mine:
                 pairs = zip(last(records, name, mine), last(records, name, k), strict=True)
@@ -152,19 +165,19 @@ def phase_claims(cells: Sequence[Record]) -> list[Claim]:
     for i, records in by_setting(cells).items():
         small = [r for r in records if r["sigma"] <= 0.1 and fits(r)]
         large = [r for r in records if r["sigma"] >= 0.3 and fits(r)]
-        for part, what, wanted in (
-            (small, "holds for small initial weights, σ ≤ 0.1 (all seeds)", 1.0),
-            (large, "breaks for larger ones, σ ≥ 0.3 (at most half of the seeds)", 0.5),
+        for part, what in (
+            (small, "holds for small initial weights, σ ≤ 0.1 (all seeds)"),
+            (large, "breaks for larger ones, σ ≥ 0.3 (at most half of the seeds)"),
         ):
             if part:
-                share = sum(map(follows, part)) / len(part)
+                num = sum(map(follows, part))
                 claims.append(
                     Claim(
                         statement=f"{SETTINGS[i].label}: the claim {what}, at every learning rate "
                         "where the model fits (test accuracy ≥ 0.95)",
                         paper='"small" initialisation, no number',
-                        measured=f"{sum(map(follows, part))} of {len(part)} models",
-                        holds=share >= wanted if wanted == 1.0 else share <= wanted,
+                        measured=f"{num} of {len(part)} models",
+                        holds=num == len(part) if part is small else num <= len(part) / 2,
                     )
                 )
     return claims
@@ -176,20 +189,21 @@ def control_claims(by_head: Mapping[str, Found]) -> list[Claim]:
     for head, found in by_head.items():
         if head == "attention":
             continue
-        parts, close = [], True
+        parts, same = [], True
         for i, records in found.items():
-            theirs, mine = (
-                over(last(part, "ood_accuracy")).mean for part in (by_head["attention"][i], records)
-            )
-            parts.append(f"{SETTINGS[i].label} {theirs:.2f} / {mine:.2f}")
-            close &= abs(theirs - mine) <= 0.1
+            mine = ended(records, "ood_accuracy").mean
+            theirs = ended(by_head["attention"][i], "ood_accuracy").mean
+            test = ended(records, "test_accuracy").mean
+            parts.append(f"{SETTINGS[i].label} {theirs:.2f} / {mine:.2f} ({test:.2f})")
+            same &= test >= 1 - NEAR and abs(theirs - mine) <= 0.1
         claims.append(
             Claim(
-                statement=f"Without attention, the {head} uses the same tokens in every setting "
-                "(mean accuracy with exchanged sparse tokens within 0.1 of attention's)",
+                statement=f"Without attention, the {head} learns all settings (mean test accuracy "
+                f"≥ {1 - NEAR}) and uses the tokens that attention uses (accuracy with exchanged "
+                "sparse tokens within 0.1)",
                 paper="not tested",
-                measured="attention / control: " + "; ".join(parts),
-                holds=close,
+                measured="attention / control (its test accuracy): " + "; ".join(parts),
+                holds=same,
             )
         )
     return claims
