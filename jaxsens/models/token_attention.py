@@ -8,7 +8,8 @@ times that token b is in the sequence,
 
     Φ = Σ_t Σ_b c_b e^{G[x_t,b]} H[t,b] / Σ_b c_b e^{G[x_t,b]}:
 
-no product of (T, d) matrices for every sequence, four times faster to train than the definition.
+no product of (T, d) matrices for every sequence. A training step takes a fifth of the CPU time that
+it takes as defined (2.6 against 12.2 ms for batch 100, T = 50, M = d = 69, six models vmapped).
 
 Assumption: the attention logits of one query differ by less than 80 over the vocabulary; smaller
 ones are taken as 80 below the largest, where float32 has no e^x left.
