@@ -25,6 +25,9 @@ from benchmarks.workload import Method, Workload, load_arrays, save_arrays
 
 ROOT = Path(__file__).resolve().parent.parent
 
+#: Large enough for a library's best speed, small enough for a moment.
+MATMUL_SIZE = 1536
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -36,6 +39,9 @@ class Outcome:
       compile_seconds: by which the first measurement of one example was slower than the second.
       peak_mb: the most memory the process held, imports included; of the device on an accelerator.
       idle_mb: what of it was held before the method was made; 0 on an accelerator.
+      page_faults: minor ones of the best timed run: memory that was given back and taken again.
+      matmul_gflops: the most that the method's library reaches on one large product, here.
+      probed: what else the method said of itself.
       logits: (n, C) of the clean inputs.
       flips: (n, T) summed over the timed runs.
     """
@@ -45,6 +51,9 @@ class Outcome:
     compile_seconds: float
     peak_mb: float
     idle_mb: float
+    page_faults: int
+    matmul_gflops: float
+    probed: dict[str, float]
     logits: np.ndarray
     flips: np.ndarray
 
@@ -64,22 +73,44 @@ def measure(
     """Runs one method: cold, warm, then timed; run r draws from `seed` + r."""
     idle = peak_rss_mb()
     method = factory(workload, num_threads)
+    method.tune(workload.x)
     one = workload.x[:1]
-    cold, _ = _timed(method, one, seed)
-    warm, _ = _timed(method, one, seed)
+    cold = _timed(method, one, seed)
+    # With a single example the first timed run is the warm one: the very same call.
+    warm = _timed(method, one, seed) if len(workload.x) > 1 else None
     # The batch's own shape is warmed up too: libraries choose their kernels at first sight of one.
     logits = method.logits(workload.x)
     runs = [_timed(method, workload.x, seed + r) for r in range(repeats)]
     on_device = method.peak_device_bytes()
+    peak = peak_rss_mb() if on_device is None else on_device / 1e6
     return Outcome(
         device=method.device,
-        seconds=[seconds for seconds, _ in runs],
-        compile_seconds=max(0.0, cold - warm),
-        peak_mb=peak_rss_mb() if on_device is None else on_device / 1e6,
+        seconds=[run.seconds for run in runs],
+        compile_seconds=max(0.0, cold.seconds - (warm or runs[0]).seconds),
+        peak_mb=peak,
         idle_mb=idle if on_device is None else 0.0,
+        page_faults=min(runs, key=lambda run: run.seconds).page_faults,
+        matmul_gflops=matmul_gflops(method),
+        probed=method.probe(workload.x),
         logits=logits,
-        flips=np.sum([flips for _, flips in runs], axis=0),
+        flips=np.sum([run.flips for run in runs], axis=0),
     )
+
+
+def best_seconds(call: Callable[[], Any], repeats: int) -> float:
+    """The fastest of a few calls, after one that does not count."""
+    call()
+    seconds = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
+
+
+def matmul_gflops(method: Method) -> float:
+    """The library's speed on one product of two square matrices."""
+    return 2e-9 * MATMUL_SIZE**3 / best_seconds(method.matmul(MATMUL_SIZE), repeats=5)
 
 
 def launch(
@@ -161,13 +192,25 @@ def peak_rss_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
-def _timed(method: Method, x: np.ndarray, seed: int) -> tuple[float, np.ndarray]:
-    started = time.perf_counter()
+@dataclass(frozen=True)
+class _Run:
+    seconds: float
+    page_faults: int
+    flips: np.ndarray
+
+
+def _timed(method: Method, x: np.ndarray, seed: int) -> _Run:
+    faults, started = _page_faults(), time.perf_counter()
     flips = method.flips(x, seed)
-    return time.perf_counter() - started, flips
+    return _Run(time.perf_counter() - started, _page_faults() - faults, flips)
 
 
-def _pin(num_threads: int) -> None:
+def _page_faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def pin(num_threads: int) -> None:
+    """Lets this process use that many cores, where the system can be told so."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:num_threads])
 
@@ -175,7 +218,7 @@ def _pin(num_threads: int) -> None:
 def main(path: str) -> None:
     """Runs the job in the file `path` and writes its outcome beside it."""
     job = json.loads(Path(path).read_text())
-    _pin(job["num_threads"])
+    pin(job["num_threads"])
     module, function = job["factory"].split(":")
     outcome = measure(
         getattr(importlib.import_module(module), function),

@@ -18,7 +18,7 @@ from typing import Any, Literal
 Row = dict[str, Any]
 
 #: Packages whose versions decide a measurement.
-PACKAGES = ("jaxsens", "jax", "jaxlib", "flax", "numpy", "torch")
+PACKAGES = ("jaxsens", "jax", "jaxlib", "flax", "numpy", "torch", "captum")
 
 
 class UsageError(ValueError):
@@ -29,31 +29,40 @@ class UsageError(ValueError):
 class Options:
     """Speed of jaxsens against PyTorch on the same weights and inputs, side by side in one run."""
 
-    suite: Literal["sensitivity"] = "sensitivity"
-    """What to measure."""
-    models: tuple[str, ...] = ("mlp", "cnn", "vit")
-    """Models of the suite."""
+    suite: Literal["sensitivity", "scaling", "tolerance"] = "sensitivity"
+    """What to measure: every model by every method, how the cost grows, or a tolerance against the
+    exhaustive measurement."""
+    models: tuple[str, ...] = ()
+    """Models to measure; default the suite's own choice."""
     methods: tuple[str, ...] = ()
-    """Methods of the suite to compare; default its own choice."""
-    num_images: int = 100
-    """Images that one timed run measures."""
+    """Methods to compare; default the suite's own choice."""
+    num_images: int | None = None
+    """Images (or texts) that one timed run measures; default by model, so that a run takes
+    seconds."""
     batch: int = 100
     """Images that the PyTorch loop puts through the model together: the paper's batch."""
-    num_samples: int = 5
-    """S, draws for each position."""
+    num_samples: int | None = None
+    """S, draws for each position; default the paper's, 5 for images and 3 for texts."""
     repeats: int = 3
     """Timed runs of a cell; the best counts."""
     threads: int | None = None
     """CPU threads of every cell; default all cores that this process may use."""
     seed: int = 0
     """Of the weights, the images and the noise."""
+    tolerances: tuple[float, ...] = (0.01, 0.003, 0.001)
+    """Of the suite "tolerance": half lengths of the 95 % interval to stop at."""
+    figures: Path = Path("runs/benchmarks")
+    """Where the suite "scaling" writes its figures."""
     json: Path | None = None
     """Also write everything to this file."""
 
     def __post_init__(self):
         for name in ("num_images", "batch", "num_samples", "repeats"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1; got {value}")
+        if not self.tolerances or min(self.tolerances) <= 0:
+            raise ValueError(f"tolerances must be positive; got {self.tolerances}")
         if self.threads is not None and not 1 <= self.threads <= available_cores():
             raise ValueError(
                 f"threads must be from 1 to {available_cores()}, the cores that this process may "
@@ -87,6 +96,15 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Table:
+    """Rows that are printed below the suite's own table, under a title."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: list[Row]
+
+
+@dataclass(frozen=True)
 class Result:
     """What a suite found.
 
@@ -95,12 +113,14 @@ class Result:
       columns: how to print them.
       notes: what the reader must know besides.
       agree: whether all cells ran and measured the same thing.
+      tables: what follows from the rows.
     """
 
     rows: list[Row]
     columns: tuple[Column, ...]
     notes: list[str] = field(default_factory=list)
     agree: bool = True
+    tables: list[Table] = field(default_factory=list)
 
 
 def markdown_table(columns: Sequence[Column], rows: Sequence[Row]) -> str:

@@ -1,10 +1,10 @@
 """Command line of the benchmarks.
 
-    python -m benchmarks.run [--suite sensitivity] [--models mlp cnn vit] [--num-images 100]
-                             [--repeats 3] [--threads 2] [--json FILE]
+    python -m benchmarks.run [--suite sensitivity | scaling | tolerance] [--models mlp cnn vit]
+                             [--num-images 100] [--repeats 3] [--threads 2] [--json FILE]
 
-Prints the machine and one row for each model and method, and ends with status 1 if a cell failed or
-the methods did not measure the same thing. benchmarks/README.md says how to read the columns.
+Prints the machine and the suite's tables, and ends with status 1 if a cell failed or the methods
+did not measure the same thing. benchmarks/README.md says how to read the columns.
 """
 
 import json
@@ -15,9 +15,13 @@ from typing import Any
 
 import tyro
 
-from benchmarks import frame, sensitivity
+from benchmarks import frame, scaling, sensitivity, tolerance
 
-SUITES: dict[str, Callable[[frame.Options], frame.Result]] = {"sensitivity": sensitivity.run}
+SUITES: dict[str, Callable[[frame.Options], frame.Result]] = {
+    "sensitivity": sensitivity.run,
+    "scaling": scaling.run,
+    "tolerance": tolerance.run,
+}
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -35,6 +39,8 @@ def _run(options: frame.Options) -> int:
     result = SUITES[options.suite](options)
     print()
     print(frame.markdown_table(result.columns, result.rows))
+    for table in result.tables:
+        print(f"\n{table.title}\n\n{frame.markdown_table(table.columns, table.rows)}")
     for note in result.notes:
         print(f"\n{note}")
     if options.json is not None:
@@ -48,9 +54,15 @@ def _record(
     options: frame.Options, machine: dict[str, Any], result: frame.Result
 ) -> dict[str, Any]:
     return {
-        "options": asdict(options) | {"json": str(options.json), "threads": options.num_threads},
+        "options": asdict(options)
+        | {
+            "json": str(options.json),
+            "figures": str(options.figures),
+            "threads": options.num_threads,
+        },
         "machine": machine,
         "rows": result.rows,
+        "tables": {table.title: table.rows for table in result.tables},
         "notes": result.notes,
         "agree": result.agree,
     }

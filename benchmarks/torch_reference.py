@@ -1,9 +1,6 @@
-"""The same models and the same measurement in PyTorch, without jaxsens and without JAX.
+"""The same measurement in PyTorch, without jaxsens and without JAX."""
 
-The models take Flax's weights. PyTorch's own layouts are used throughout (images with channels
-first, flattened channel by channel), so weights that meet a flattened image are reordered once.
-"""
-
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,214 +8,21 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from benchmarks import torch_text, torch_vision
+from benchmarks.cell import best_seconds
+from benchmarks.torch_layers import tensor
 from benchmarks.workload import Setting, Weights, Workload
-
-LAYER_NORM_EPSILON = 1e-5
-
-
-# --- Models ---------------------------------------------------------------------------------------
-
-
-class MLP(nn.Module):
-    """jaxsens' MLP: hidden layers with leaky ReLU, logits without bias."""
-
-    def __init__(
-        self, weights: Weights, shape: tuple[int, ...], *, num_classes: int, widths=(512, 128)
-    ):
-        super().__init__()
-        first = linear(weights, "Dense_0", flattened=shape)
-        rest = (linear(weights, f"Dense_{i}") for i in range(1, len(widths) + 1))
-        self.layers = nn.ModuleList([first, *rest])
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(n, C, H, W) to logits."""
-        *hidden, last = self.layers
-        x = x.flatten(1)
-        for layer in hidden:
-            x = functional.leaky_relu(layer(x))
-        return last(x)
-
-
-class CNN(nn.Module):
-    """jaxsens' CNN: two 3×3 convolutions, one pooling, one hidden layer."""
-
-    def __init__(
-        self, weights: Weights, shape: tuple[int, ...], *, num_classes: int, features=32, hidden=128
-    ):
-        super().__init__()
-        # Two valid 3×3 convolutions, then windows of two.
-        height, width = ((side - 4) // 2 for side in shape[:2])
-        self.first = convolution(weights, "Conv_0")
-        self.second = convolution(weights, "Conv_1")
-        self.hidden = linear(weights, "Dense_0", flattened=(height, width, features))
-        self.out = linear(weights, "Dense_1")
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(n, C, H, W) to logits."""
-        x = self.second(functional.leaky_relu(self.first(x)))
-        x = functional.max_pool2d(x, 2)
-        return self.out(functional.leaky_relu(self.hidden(x.flatten(1))))
-
-
-class LocalityAttention(nn.Module):
-    """Attention in which no token attends to itself, with a learned temperature."""
-
-    def __init__(self, weights: Weights, name: str, heads: int):
-        super().__init__()
-        self.heads = heads
-        self.norm = layer_norm(weights, f"{name}/LayerNorm_0")
-        self.query = linear(weights, f"{name}/query")
-        self.key = linear(weights, f"{name}/key")
-        self.value = linear(weights, f"{name}/value")
-        self.out = linear(weights, f"{name}/out")
-        self.log_scale = parameter(weights, f"{name}/log_scale")
-
-    def forward(self, x: Tensor, num_queries: int) -> Tensor:
-        """Output for the first `num_queries` tokens."""
-        x = self.norm(x)
-        q, k, v = (
-            layer(tokens).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for layer, tokens in ((self.query, x[:, :num_queries]), (self.key, x), (self.value, x))
-        )
-        logits = q @ k.transpose(-1, -2) * self.log_scale.exp()
-        itself = torch.eye(num_queries, x.shape[1], dtype=torch.bool, device=x.device)
-        logits = logits.masked_fill(itself, -torch.finfo(logits.dtype).max)
-        out = logits.softmax(dim=-1) @ v
-        return self.out(out.transpose(1, 2).flatten(2))
-
-
-class FeedForward(nn.Module):
-    """Layer norm, a hidden layer with exact GELU, back to the width of the input."""
-
-    def __init__(self, weights: Weights, name: str):
-        super().__init__()
-        self.norm = layer_norm(weights, f"{name}/LayerNorm_0")
-        self.hidden = linear(weights, f"{name}/Dense_0")
-        self.out = linear(weights, f"{name}/Dense_1")
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The residual branch's output."""
-        return self.out(functional.gelu(self.hidden(self.norm(x))))
-
-
-class ViTSmall(nn.Module):
-    """jaxsens' ViT-small.
-
-    Like jaxsens' model, the last block serves the class token alone. `all_tokens` computes the
-    other tokens there too, as the paper's model does: the same logits for more work.
-    """
-
-    def __init__(
-        self,
-        weights: Weights,
-        shape: tuple[int, ...],
-        *,
-        num_classes: int,
-        patch: int,
-        depth: int,
-        heads: int,
-        hidden: int,
-        all_tokens: bool = False,
-    ):
-        super().__init__()
-        self.patch, self.all_tokens = patch, all_tokens
-        self.patch_norm = layer_norm(weights, "LayerNorm_0")
-        self.embed = linear(weights, "Dense_0")
-        self.class_token = parameter(weights, "class_token")
-        self.position = parameter(weights, "position")
-        self.attention = nn.ModuleList(
-            LocalityAttention(weights, f"LocalityAttention_{i}", heads) for i in range(depth)
-        )
-        self.feed_forward = nn.ModuleList(
-            FeedForward(weights, f"FeedForward_{i}") for i in range(depth)
-        )
-        self.norm = layer_norm(weights, "LayerNorm_1")
-        self.out = linear(weights, "Dense_1")
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(n, C, H, W) to logits."""
-        x = self.embed(self.patch_norm(patches(shifted(x), self.patch)))
-        x = torch.cat([self.class_token.expand(len(x), -1, -1), x], dim=1) + self.position
-        last = len(self.attention) - 1
-        for layer, (attention, feed_forward) in enumerate(
-            zip(self.attention, self.feed_forward, strict=True)
-        ):
-            num_queries = 1 if layer == last and not self.all_tokens else x.shape[1]
-            x = x[:, :num_queries] + attention(x, num_queries)
-            x = x + feed_forward(x)
-        return self.out(self.norm(x[:, 0]))
-
-
-def shifted(x: Tensor) -> Tensor:
-    """(n, C, H, W) with its shifts by one pixel right, left, down and up as further channels."""
-    height, width = x.shape[2:]
-    padded = functional.pad(x, (1, 1, 1, 1))
-    offsets = ((1, 1), (1, 0), (1, 2), (0, 1), (2, 1))
-    return torch.cat([padded[:, :, i : i + height, j : j + width] for i, j in offsets], dim=1)
-
-
-def patches(x: Tensor, size: int) -> Tensor:
-    """(n, C, H, W) to (n, T, size·size·C): row by row, channels fastest within a patch."""
-    x = x.unflatten(3, (-1, size)).unflatten(2, (-1, size))
-    return x.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
-
-
-def linear(weights: Weights, name: str, flattened: tuple[int, ...] | None = None) -> nn.Linear:
-    """A dense layer; `flattened` is the (H, W, C) of the maps whose flattening it reads."""
-    kernel = weights[f"params/{name}/kernel"]
-    if flattened is not None and len(flattened) == 3:
-        by_pixel = kernel.reshape(*flattened, kernel.shape[-1])
-        kernel = by_pixel.transpose(2, 0, 1, 3).reshape(kernel.shape)
-    bias = weights.get(f"params/{name}/bias")
-    fan_in, features = kernel.shape
-    layer = nn.Linear(fan_in, features, bias=bias is not None)
-    return with_values(layer, weight=kernel.T, bias=bias)
-
-
-def convolution(weights: Weights, name: str) -> nn.Conv2d:
-    """A convolution without padding: Flax's (k, l, C, F) kernel is PyTorch's (F, C, k, l)."""
-    kernel, bias = weights[f"params/{name}/kernel"], weights[f"params/{name}/bias"]
-    height, width, channels, features = kernel.shape
-    layer = nn.Conv2d(channels, features, (height, width))
-    return with_values(layer, weight=kernel.transpose(3, 2, 0, 1), bias=bias)
-
-
-def layer_norm(weights: Weights, name: str) -> nn.LayerNorm:
-    """A layer norm over the last axis."""
-    scale, bias = weights[f"params/{name}/scale"], weights[f"params/{name}/bias"]
-    return with_values(nn.LayerNorm(scale.shape, LAYER_NORM_EPSILON), weight=scale, bias=bias)
-
-
-def parameter(weights: Weights, name: str) -> nn.Parameter:
-    """A single array of weights."""
-    return nn.Parameter(tensor(weights[f"params/{name}"]))
-
-
-def with_values(layer: Any, **values: np.ndarray | None) -> Any:
-    """The layer with these weights, which must have its shapes."""
-    given = {name: tensor(value) for name, value in values.items() if value is not None}
-    layer.load_state_dict(given)
-    return layer
-
-
-def tensor(array: np.ndarray) -> Tensor:
-    """A copy in PyTorch's memory."""
-    return torch.tensor(np.ascontiguousarray(array))
-
-
-# --- Measurement ----------------------------------------------------------------------------------
 
 
 def loop(workload: Workload, num_threads: int) -> "TorchMethod":
     """As the paper's authors do it: one pass over a batch of images for each position and draw."""
-    return TorchMethod(workload, num_threads, loop_flips)
+    return LoopMethod(workload, num_threads, loop_flips)
 
 
 def loop_all_tokens(workload: Workload, num_threads: int) -> "TorchMethod":
-    """`loop` with a ViT whose last block computes every token, as the paper's model does."""
-    return TorchMethod(workload, num_threads, loop_flips, all_tokens=True)
+    """`loop` with a transformer whose last block computes every token, as the paper's do."""
+    return LoopMethod(workload, num_threads, loop_flips, all_tokens=True)
 
 
 def batched(workload: Workload, num_threads: int) -> "TorchMethod":
@@ -237,9 +41,13 @@ class TorchMethod:
         torch.backends.cudnn.allow_tf32 = False
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._workload, self._flips = workload, flips
-        self._model = make_model(workload.setting, workload.weights, **sizes).to(self._device)
+        network = make_model(workload.setting, workload.weights, **sizes).to(self._device)
+        self._model = with_true_mask(network) if workload.setting.takes_mask else network
         gpu = self._device.type == "cuda"
         self.device = f"gpu: {torch.cuda.get_device_name()}" if gpu else "cpu: cpu"
+
+    def tune(self, x: np.ndarray) -> None:
+        """Nothing to choose."""
 
     def logits(self, x: np.ndarray) -> np.ndarray:
         """(n, C) of clean inputs."""
@@ -248,13 +56,18 @@ class TorchMethod:
 
     def flips(self, x: np.ndarray, seed: int) -> np.ndarray:
         """(n, T): how many of the S draws at each position changed the prediction."""
-        setting, work = self._workload.setting, self._workload
+        return self._measure(self._flips, x, seed, self._workload.num_samples)
+
+    def _measure(
+        self, flips: Callable[..., Tensor], x: np.ndarray, seed: int, num_samples: int
+    ) -> np.ndarray:
+        setting = self._workload.setting
         generator = torch.Generator(self._device).manual_seed(seed)
         window = channels_first(setting.window)
         with torch.inference_mode():
             parts = [
-                self._flips(self._model, part, window, setting.sigma, work.num_samples, generator)
-                for part in self._place(x).split(work.batch)
+                flips(self._model, part, window, setting.sigma, num_samples, generator)
+                for part in self._place(x).split(self._workload.batch)
             ]
             return torch.cat(parts).cpu().numpy()
 
@@ -262,15 +75,56 @@ class TorchMethod:
         """Most memory used on an accelerator so far; None on a CPU."""
         return torch.cuda.max_memory_allocated() if self._device.type == "cuda" else None
 
+    def matmul(self, size: int) -> Callable[[], Any]:
+        """A call that multiplies two size×size matrices and returns when it is done."""
+        square = torch.ones(size, size, device=self._device)
+        return self._finished(lambda: square @ square)
+
+    def probe(self, x: np.ndarray) -> dict[str, float]:
+        """Nothing more to say."""
+        return {}
+
+    def _finished(self, call: Callable[[], Any]) -> Callable[[], Any]:
+        def call_and_wait() -> None:
+            with torch.inference_mode():
+                call()
+                if self._device.type == "cuda":
+                    torch.cuda.synchronize()
+
+        return call_and_wait
+
     def _place(self, x: np.ndarray) -> Tensor:
         order = (0, *(1 + axis for axis in channels_first(tuple(range(x.ndim - 1)))))
         return tensor(x.transpose(order)).to(self._device)
 
 
+class LoopMethod(TorchMethod):
+    """The loop, which also says what the paper's batch would gain."""
+
+    def probe(self, x: np.ndarray) -> dict[str, float]:
+        """How much faster an example passes in a full batch than in one as small as `x`."""
+        full = self._workload.batch
+        if len(x) >= full:
+            return {}
+        few = self._place(x)
+        many = few[torch.arange(full, device=self._device) % len(x)]
+        seconds = [
+            best_seconds(self._finished(functools.partial(self._model, part)), repeats=3)
+            for part in (few, many)
+        ]
+        return {"batch_gain": seconds[0] / len(x) / (seconds[1] / full)}
+
+
 def make_model(setting: Setting, weights: Weights, **sizes: Any) -> nn.Module:
     """The PyTorch model with Flax's weights, in eval mode."""
-    architecture = globals()[setting.architecture]
+    room = torch_text if setting.takes_mask else torch_vision
+    architecture = getattr(room, setting.architecture)
     return architecture(weights, setting.shape, **setting.sizes, **sizes).eval()
+
+
+def with_true_mask(network: nn.Module) -> Callable[[Tensor], Tensor]:
+    """A text model that is told that every token is real."""
+    return lambda e: network(e, torch.ones(e.shape[:2], dtype=torch.bool, device=e.device))
 
 
 def channels_first(axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -288,7 +142,7 @@ def window_slices(shape: tuple[int, ...], window: tuple[int, ...]) -> list[tuple
 
 
 def loop_flips(
-    model: nn.Module,
+    model: Callable[[Tensor], Tensor],
     x: Tensor,
     window: tuple[int, ...],
     sigma: float,
@@ -309,7 +163,7 @@ def loop_flips(
 
 
 def batched_flips(
-    model: nn.Module,
+    model: Callable[[Tensor], Tensor],
     x: Tensor,
     window: tuple[int, ...],
     sigma: float,

@@ -5,7 +5,7 @@ layouts (channels last), so that all methods measure the same function at the sa
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,13 +20,16 @@ class Setting:
     """A model, and the window edit it is measured with.
 
     Attributes:
-      architecture: class in `jaxsens.models` and in `benchmarks.torch_reference`.
+      architecture: class in `jaxsens.models` and in `benchmarks.torch_vision` or `torch_text`.
       sizes: arguments of both classes.
       shape: of one example, channels last.
       window: of the edit, of the same rank; windows tile the example in row-major order.
       variance: σ² of the Gaussian noise that is added to a window.
       gain: multiplies the initial kernels. An untrained model may hardly look at its input; it must
         change its mind now and then, or the check of the sensitivities says nothing.
+      num_samples: S, unless the command line says otherwise.
+      num_images: that one timed run measures, unless the command line says otherwise: a run should
+        take seconds.
     """
 
     architecture: str
@@ -35,6 +38,8 @@ class Setting:
     window: tuple[int, ...] = (4, 4, 1)
     variance: float = 5.0
     gain: float = 3.0
+    num_samples: int = 5
+    num_images: int = 100
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "Setting":
@@ -46,6 +51,11 @@ class Setting:
     def num_positions(self) -> int:
         """T."""
         return math.prod(self.shape) // math.prod(self.window)
+
+    @property
+    def takes_mask(self) -> bool:
+        """Whether an example is a text (T, d), whose model is told which tokens are real: all."""
+        return len(self.shape) == 2
 
     @property
     def sigma(self) -> float:
@@ -117,6 +127,9 @@ class Method(Protocol):
     #: What it ran on.
     device: str
 
+    def tune(self, x: np.ndarray) -> None:
+        """Chooses what can be chosen by trying it on `x`, before anything is timed."""
+
     def logits(self, x: np.ndarray) -> np.ndarray:
         """(n, C) of clean inputs."""
 
@@ -125,3 +138,9 @@ class Method(Protocol):
 
     def peak_device_bytes(self) -> int | None:
         """Most memory used on an accelerator so far; None on a CPU."""
+
+    def matmul(self, size: int) -> Callable[[], Any]:
+        """A call that multiplies two size×size matrices and returns when it is done."""
+
+    def probe(self, x: np.ndarray) -> dict[str, float]:
+        """What else the method can say of itself after the timed runs, by column."""

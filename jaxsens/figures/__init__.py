@@ -7,6 +7,7 @@ would be drawn off scale.
 
 from jaxsens.figures.bars import bars, grouped_bars
 from jaxsens.figures.curves import Curve, panels, training_curves
+from jaxsens.figures.growth import growth
 from jaxsens.figures.heatmaps import patch_heatmaps
 from jaxsens.figures.scatter import scatter
 from jaxsens.figures.style import PALETTE, save
@@ -16,6 +17,7 @@ __all__ = [
     "Curve",
     "bars",
     "grouped_bars",
+    "growth",
     "panels",
     "patch_heatmaps",
     "save",
