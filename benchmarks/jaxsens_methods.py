@@ -143,12 +143,16 @@ def perturbation(setting: Setting) -> jaxsens.Perturbation:
     return jaxsens.Perturbation(grid, jaxsens.Gaussian(variance=setting.variance))
 
 
+def first_input(setting: Setting) -> jax.Array:
+    """What the model is initialised with: an image, or the tokens of a text."""
+    shape = (1, *setting.shape)
+    return jnp.ones(shape[:2], jnp.int32) if setting.takes_mask else jnp.zeros(shape)
+
+
 def random_weights(setting: Setting, seed: int) -> dict[str, np.ndarray]:
     """The model's initial variables by path, kernels times the setting's gain."""
-    shape = (1, *setting.shape)
-    example = jnp.ones(shape[:2], jnp.int32) if setting.takes_mask else jnp.zeros(shape)
     key = jax.random.key(seed, impl="unsafe_rbg")  # compiles faster than the default
-    tree = jax.jit(make_model(setting).init)(key, example)
+    tree = jax.jit(make_model(setting).init)(key, first_input(setting))
     weights = {
         name: np.asarray(leaf) * np.float32(setting.gain if name.endswith("/kernel") else 1)
         for name, leaf in flatten_dict(tree, sep="/").items()

@@ -40,11 +40,15 @@ class Range:
       num_images: of the point.
       windows: (shape, window) of one example, from few positions to many.
       sizes: changed arguments of the model, from small to large.
+      samples: values of S.
+      images: values of n.
     """
 
     num_images: int
     windows: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     sizes: tuple[Mapping[str, Any], ...]
+    samples: tuple[int, ...] = (1, 5, 20)
+    images: tuple[int, ...] = (1, 4, 16, 64)
 
     def axes(self, setting: Setting) -> dict[str, list[Point]]:
         """The points along each axis."""
@@ -54,8 +58,8 @@ class Range:
                 replace(here, setting=replace(setting, shape=shape, window=window))
                 for shape, window in self.windows
             ],
-            "S": [replace(here, num_samples=num) for num in (1, 5, 20)],
-            "n": [replace(here, num_images=num) for num in (1, 4, 16, 64)],
+            "S": [replace(here, num_samples=num) for num in self.samples],
+            "n": [replace(here, num_images=num) for num in self.images],
             "model": [
                 replace(here, setting=replace(setting, sizes={**setting.sizes, **sizes}))
                 for sizes in self.sizes

@@ -1,0 +1,94 @@
+"""What the suites of the benchmark make of their cells: no timing is asserted anywhere."""
+
+import importlib
+
+import pytest
+
+from benchmarks import cell, frame, models, scaling, targets, tolerance
+from benchmarks.workload import Setting
+
+MLP = Setting("MLP", {"num_classes": 3, "widths": (9, 5)}, (8, 8, 2), (4, 4, 2))
+
+
+@pytest.fixture
+def one_process(monkeypatch):
+    """Cells and jobs run in this process, which has compiled most of what they need."""
+
+    def run_module(module, *arguments, environment):
+        importlib.import_module(module).main(*arguments)
+
+    monkeypatch.setattr(cell, "run_module", run_module)
+    monkeypatch.setattr(cell, "pin", lambda num_threads: None)
+    monkeypatch.setattr(cell, "MATMUL_SIZE", 8)
+
+
+def test_scaling_measures_every_axis_and_draws_it(monkeypatch, tmp_path, one_process):
+    windows = ((MLP.shape, (8, 8, 2)), (MLP.shape, MLP.window))
+    small = scaling.Range(2, windows, ({"widths": (3, 5)}, {"widths": (9, 5)}), (1, 5), (1, 2))
+    monkeypatch.setattr(scaling, "SETTINGS", {"mlp": MLP})
+    monkeypatch.setattr(scaling, "RANGES", {"mlp": small})
+    result = scaling.run(
+        frame.Options(models=("mlp",), methods=("jaxsens",), repeats=1, threads=1, figures=tmp_path)
+    )
+    assert result.agree
+    grown, cells = result.rows[:4], result.rows[4:]
+    assert {row["along"]: row["sizes"] for row in grown if row["along"] != "model"} == {
+        "T": [1, 4],
+        "S": [1, 5],
+        "n": [1, 2],
+    }
+    small_model, large_model = grown[3]["sizes"]
+    assert small_model < large_model
+    assert len(cells) == 8
+    assert (tmp_path / "scaling-mlp.png").exists()
+
+
+def test_growth_is_the_exponent():
+    sizes = (1, 4, 16)
+    rows = [{"method": "loop", "num_samples": k, "seconds": [9.0, 0.1 * k**0.5]} for k in sizes]
+    failed = {"method": "loop", "error": "killed"}
+    (found,) = scaling.growth("mlp", "S", [*rows, failed])
+    assert found["growth"] == pytest.approx(0.5)
+    assert (found["from"], found["to"]) == (1, 16)
+
+
+def test_tolerance_is_compared_with_the_exhaustive_measurement(monkeypatch, one_process):
+    monkeypatch.setattr(tolerance, "SETTINGS", {"mlp": MLP})
+    result = tolerance.run(
+        frame.Options(
+            models=("mlp",), num_images=60, num_samples=20, tolerances=(0.05, 1e-6), repeats=1
+        )
+    )
+    exhaustive, loose, strict = result.rows
+    assert exhaustive["num_passes"] == 60 * (4 * 20 + 1)
+    assert loose["positions"] == "random"
+    assert loose["half_width"] <= 0.05
+    assert loose["share"] < 1
+    assert abs(loose["z"]) < 4
+    assert strict["positions"] == "all"
+    assert strict["difference"] == 0  # the same draws, after a pilot
+    assert strict["share"] > 1
+
+
+def test_verdicts_follow_from_the_seconds():
+    rows = [
+        {"model": "cnn", "method": "torch-loop", "seconds": [50.0, 40.0], "batch_gain": 2.0},
+        {"model": "cnn", "method": "jaxsens-plain", "seconds": [12.0]},
+        {"model": "cnn", "method": "jaxsens", "seconds": [4.0, 5.0]},
+        {"model": "new", "method": "torch-loop", "seconds": [1.0]},
+        {"model": "new", "method": "jaxsens-plain", "error": "killed"},
+        {"model": "new", "method": "jaxsens", "seconds": [1.0]},
+        {"model": "mlp", "method": "jaxsens", "error": "killed"},
+    ]
+    cnn, new = targets.verdicts(rows)
+    assert cnn["vs_loop"] == 10
+    assert cnn["loop_verdict"] == "reached"
+    assert cnn["vs_full_batch"] == 5
+    assert cnn["vs_plain"] == 3
+    assert cnn["plain_verdict"] == "short by 50%"
+    assert new["loop_verdict"] is None
+    assert "vs_plain" not in new
+
+
+def test_every_target_is_a_model():
+    assert targets.TARGETS.keys() <= models.SETTINGS.keys()
