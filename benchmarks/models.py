@@ -24,8 +24,8 @@ SETTINGS = {
         {"num_classes": 10, "patch": 4, "depth": 2, "heads": 8, "hidden": 256},
         num_images=20,
     ),
-    "resnet18": Setting("ResNet", {"num_classes": 10}, **_CIFAR, gain=1.0, num_images=2),
-    "densenet121": Setting("DenseNet", {"num_classes": 10}, **_CIFAR, gain=1.0, num_images=2),
+    "resnet18": Setting("ResNet", {"num_classes": 10}, **_CIFAR, gain=1.0, num_images=1),
+    "densenet121": Setting("DenseNet", {"num_classes": 10}, **_CIFAR, gain=1.0, num_images=1),
     "convmixer": Setting("ConvMixer", {"num_classes": 10}, **_CIFAR, gain=1.0, num_images=4),
     "vit8": Setting(
         "ViTSmall",

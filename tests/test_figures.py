@@ -34,6 +34,7 @@ DRAWINGS = {
     "curves": lambda: figures.training_curves([curve(), curve("CNN", None)]),
     "bars": lambda: figures.bars(["a", "b"], [0.1, 0.2], [0.0, 0.1], [0.2, 0.4], [0.3, None]),
     "maps": lambda: figures.patch_heatmaps(some_images(), some_maps(), row_labels=["0", "1"]),
+    "growth": lambda: figures.growth({"n": {"loop": ([1, 2], [3.0, 4.0])}}, ylabel="Seconds"),
 }
 
 
@@ -204,3 +205,32 @@ def test_a_scatter_has_a_point_for_each_label():
     assert [c.get_label() for c in fig.axes[0].containers] == ["a", "b"]
     with pytest.raises(ValueError, match="as many points as labels, got 1, 2 and 2"):
         figures.scatter(["a"], points, points, xlabel="S", ylabel="mCE")
+
+
+def test_growth_keeps_a_colour_for_a_way_and_draws_proportion():
+    loop, batched = ([1, 10], [0.1, 1.0]), ([1, 10], [0.2, 0.3])
+    fig = figures.growth(
+        {"n": {"loop": loop, "batched": batched}, "S": {"batched": batched}}, ylabel="s"
+    )
+    first, second = fig.axes
+    assert [axes.get_xlabel() for axes in fig.axes] == ["n", "S"]
+    assert first.get_xscale() == first.get_yscale() == "log"
+    proportional, drawn_loop, drawn_batched = first.get_lines()
+    np.testing.assert_array_equal(drawn_loop.get_ydata(), [0.1, 1.0])
+    np.testing.assert_allclose(proportional.get_ydata(), [0.1, 1.0])
+    assert second.get_lines()[1].get_color() == drawn_batched.get_color() != drawn_loop.get_color()
+    (legend,) = fig.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["loop", "batched", "in proportion"]
+
+
+@pytest.mark.parametrize(
+    ("panels", "message"),
+    [
+        ({}, "at least one line, got 0 panels"),
+        ({"n": {"a": ([1, 2], [1.0])}}, r"as many positive sizes as costs, got \[1, 2\] and"),
+        ({"n": {"a": ([0, 2], [1.0, 2.0])}}, "as many positive sizes"),
+    ],
+)
+def test_growth_refuses_what_has_no_logarithm(panels, message):
+    with pytest.raises(ValueError, match=message):
+        figures.growth(panels, ylabel="Seconds")

@@ -9,13 +9,15 @@ from matplotlib.figure import Figure
 
 from jaxsens.figures.style import GREY, Numbers, look_of, new_figure, styled
 
+GUIDE = "in proportion"
+
 
 @styled
 def growth(panels: Mapping[str, Mapping[str, tuple[Numbers, Numbers]]], *, ylabel: str) -> Figure:
     """One panel for each size, a line for each way, the same cost axis for all.
 
-    A straight line is a power law; a cost in proportion to the size runs parallel to the grey
-    line.
+    A straight line is a power law; a cost in proportion to the size runs parallel to the dotted
+    line, which starts where the cheapest way does.
 
     Args:
         panels: For every size, named as its axis shall be, and every way of paying for it, the
@@ -47,8 +49,9 @@ def growth(panels: Mapping[str, Mapping[str, tuple[Numbers, Numbers]]], *, ylabe
     all_axes = fig.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (xlabel, lines_here) in zip(all_axes, panels.items(), strict=True):
         axes.set(xscale="log", yscale="log", xlabel=xlabel)
-        sizes, costs = (np.asarray(values) for values in next(iter(lines_here.values())))
-        axes.plot(sizes, costs[0] * sizes / sizes[0], ":", color=GREY, linewidth=1, zorder=1)
+        sizes = np.asarray(next(iter(lines_here.values()))[0])
+        cheapest = min(costs[0] for _, costs in lines_here.values())
+        axes.plot(sizes, cheapest * sizes / sizes[0], ":", color=GREY, linewidth=1, label=GUIDE)
         for label, (sizes, costs) in lines_here.items():
             axes.plot(sizes, costs, label=label, **look_of(order.index(label), len(sizes)))
     all_axes[0].set_ylabel(ylabel)
@@ -58,8 +61,8 @@ def growth(panels: Mapping[str, Mapping[str, tuple[Numbers, Numbers]]], *, ylabe
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     fig.legend(
-        handles=[handles[label] for label in order],
+        handles=[handles[label] for label in (*order, GUIDE)],
         loc="outside lower center",
-        ncols=min(4, len(order)),
+        ncols=min(5, len(order) + 1),
     )
     return fig
