@@ -39,6 +39,7 @@ class Outcome:
       compile_seconds: by which the first measurement of one example was slower than the second.
       peak_mb: the most memory the process held, imports included; of the device on an accelerator.
       idle_mb: what of it was held before the method was made; 0 on an accelerator.
+      cpu_seconds: of all threads in the best timed run.
       page_faults: minor ones of the best timed run: memory that was given back and taken again.
       matmul_gflops: the most that the method's library reaches on one large product, here.
       probed: what else the method said of itself.
@@ -51,6 +52,7 @@ class Outcome:
     compile_seconds: float
     peak_mb: float
     idle_mb: float
+    cpu_seconds: float
     page_faults: int
     matmul_gflops: float
     probed: dict[str, float]
@@ -81,6 +83,7 @@ def measure(
     # The batch's own shape is warmed up too: libraries choose their kernels at first sight of one.
     logits = method.logits(workload.x)
     runs = [_timed(method, workload.x, seed + r) for r in range(repeats)]
+    best = min(runs, key=lambda run: run.seconds)
     on_device = method.peak_device_bytes()
     peak = peak_rss_mb() if on_device is None else on_device / 1e6
     return Outcome(
@@ -89,7 +92,8 @@ def measure(
         compile_seconds=max(0.0, cold.seconds - (warm or runs[0]).seconds),
         peak_mb=peak,
         idle_mb=idle if on_device is None else 0.0,
-        page_faults=min(runs, key=lambda run: run.seconds).page_faults,
+        cpu_seconds=best.cpu_seconds,
+        page_faults=best.page_faults,
         matmul_gflops=matmul_gflops(method),
         probed=method.probe(workload.x),
         logits=logits,
@@ -195,14 +199,16 @@ def peak_rss_mb() -> float:
 @dataclass(frozen=True)
 class _Run:
     seconds: float
+    cpu_seconds: float
     page_faults: int
     flips: np.ndarray
 
 
 def _timed(method: Method, x: np.ndarray, seed: int) -> _Run:
-    faults, started = _page_faults(), time.perf_counter()
+    faults, cpu, started = _page_faults(), time.process_time(), time.perf_counter()
     flips = method.flips(x, seed)
-    return _Run(time.perf_counter() - started, _page_faults() - faults, flips)
+    seconds = time.perf_counter() - started
+    return _Run(seconds, time.process_time() - cpu, _page_faults() - faults, flips)
 
 
 def _page_faults() -> int:

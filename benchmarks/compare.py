@@ -207,6 +207,7 @@ def _numbers(outcome: cell.Outcome, workload: Workload, repeats: int, flops: flo
         "compile_seconds": outcome.compile_seconds,
         "peak_mb": outcome.peak_mb,
         "work_mb": outcome.peak_mb - outcome.idle_mb,
+        "cpu_seconds": outcome.cpu_seconds,
         "page_faults": outcome.page_faults,
         "sensitivity": float(outcome.flips.mean()) / num_draws,
         "noise": None if math.isnan(noise) else noise,

@@ -7,6 +7,7 @@ that is read; `all_tokens` computes the others there too, as the paper's models 
 for more work.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -66,6 +67,24 @@ class Attention(nn.Module):
         return self.out(out.transpose(1, 2).flatten(2))
 
 
+class Transformer(nn.Module):
+    """Blocks, and whether the last one computes every token."""
+
+    def __init__(
+        self,
+        block: Callable[[Weights, str, int], nn.Module],
+        weights: Weights,
+        *,
+        depth: int = 4,
+        heads: int = 8,
+        all_tokens: bool = False,
+        **_unused: Any,
+    ):
+        super().__init__()
+        self.all_tokens = all_tokens
+        self.blocks = nn.ModuleList(block(weights, f"blocks_{i}", heads) for i in range(depth))
+
+
 class PostNormBlock(nn.Module):
     """RoBERTa's block: attention and feed-forward, each added to its input and layer-normed."""
 
@@ -83,24 +102,11 @@ class PostNormBlock(nn.Module):
         return self.out_norm(y + self.out(functional.gelu(self.hidden(y))))
 
 
-class RoBERTa(nn.Module):
+class RoBERTa(Transformer):
     """jaxsens' RoBERTa with softmax attention, read at the first token."""
 
-    def __init__(
-        self,
-        weights: Weights,
-        shape: tuple[int, ...],
-        *,
-        depth: int = 4,
-        heads: int = 8,
-        all_tokens: bool = False,
-        **_unused: Any,
-    ):
-        super().__init__()
-        self.all_tokens = all_tokens
-        self.blocks = nn.ModuleList(
-            PostNormBlock(weights, f"blocks_{i}", heads) for i in range(depth)
-        )
+    def __init__(self, weights: Weights, shape: tuple[int, ...], **sizes: Any):
+        super().__init__(PostNormBlock, weights, **sizes)
         self.pooler, self.head = linear(weights, "pooler"), linear(weights, "head")
 
     def forward(self, e: Tensor, mask: Tensor) -> Tensor:
@@ -133,24 +139,11 @@ class PreNormBlock(nn.Module):
         return y + self.out(hidden)
 
 
-class GPT2(nn.Module):
+class GPT2(Transformer):
     """jaxsens' GPT-2, causal, read at the last real token."""
 
-    def __init__(
-        self,
-        weights: Weights,
-        shape: tuple[int, ...],
-        *,
-        depth: int = 4,
-        heads: int = 8,
-        all_tokens: bool = False,
-        **_unused: Any,
-    ):
-        super().__init__()
-        self.all_tokens = all_tokens
-        self.blocks = nn.ModuleList(
-            PreNormBlock(weights, f"blocks_{i}", heads) for i in range(depth)
-        )
+    def __init__(self, weights: Weights, shape: tuple[int, ...], **sizes: Any):
+        super().__init__(PreNormBlock, weights, **sizes)
         self.norm, self.head = layer_norm(weights, "norm"), linear(weights, "head")
 
     def forward(self, e: Tensor, mask: Tensor) -> Tensor:

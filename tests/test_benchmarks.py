@@ -111,6 +111,7 @@ def test_cells_that_fail_or_differ_are_reported(monkeypatch, capsys):
             compile_seconds=0.1,
             peak_mb=20.0,
             idle_mb=5.0,
+            cpu_seconds=1.0,
             page_faults=0,
             matmul_gflops=1.0,
             probed={},
