@@ -22,6 +22,11 @@ from benchmarks import cell
 from benchmarks.frame import Options, Row, UsageError
 from benchmarks.workload import Setting, Workload, load_arrays
 
+#: What the ratios are against: the measurement as the paper's authors make it.
+BASELINE = "torch-loop"
+#: jaxsens without reuse.
+PLAIN = "jaxsens-plain"
+
 
 @dataclass(frozen=True)
 class Side:
@@ -39,19 +44,17 @@ class Side:
 
 
 SIDES = {
-    "torch-loop": Side("benchmarks.torch_reference:loop", ("torch",)),
+    BASELINE: Side("benchmarks.torch_reference:loop", ("torch",)),
     "torch-loop-all-tokens": Side(
         "benchmarks.torch_reference:loop_all_tokens", ("torch",), ("ViTSmall", "RoBERTa", "GPT2")
     ),
     "torch-batched": Side("benchmarks.torch_reference:batched", ("torch",)),
     "captum": Side("benchmarks.captum_method:ablation", ("torch", "captum")),
     "jaxsens-all-at-once": Side("benchmarks.jaxsens_methods:all_at_once", ("jax",)),
-    "jaxsens-plain": Side("benchmarks.jaxsens_methods:plain", ("jax",)),
+    PLAIN: Side("benchmarks.jaxsens_methods:plain", ("jax",)),
     "jaxsens": Side("benchmarks.jaxsens_methods:default", ("jax",)),
 }
 
-#: What the ratios are against: the measurement as the paper's authors make it.
-BASELINE = "torch-loop"
 
 LOGIT_TOLERANCE = 1e-4
 #: About once in 16,000 honest comparisons.
@@ -227,11 +230,19 @@ def _agreement(outcomes: dict[str, cell.Outcome], method: str, num_draws: int) -
     same = difference <= LOGIT_TOLERANCE and not abs(z) > MAX_Z
     return {
         "reference": reference,
+        **_unlike_plain(outcomes, method),
         "reference_sensitivity": float(theirs.flips.mean()) / num_draws,
         "logit_difference": difference,
         "z": z if math.isfinite(z) else None,
         "same": "yes" if same else "NO",
     }
+
+
+def _unlike_plain(outcomes: dict[str, cell.Outcome], method: str) -> Row:
+    """Draws that came out differently: all ways of jaxsens draw the same noise."""
+    if not method.startswith("jaxsens") or PLAIN not in outcomes or method == PLAIN:
+        return {}
+    return {"unlike_plain": int(np.abs(outcomes[method].flips - outcomes[PLAIN].flips).sum())}
 
 
 def _is_for(method: str, setting: Setting) -> bool:

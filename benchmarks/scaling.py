@@ -15,12 +15,21 @@ from typing import Any
 import numpy as np
 
 from benchmarks import cell
-from benchmarks.compare import BASELINE, SIDES, check_known, compare, missing, objections, runnable
+from benchmarks.compare import (
+    BASELINE,
+    PLAIN,
+    SIDES,
+    check_known,
+    compare,
+    missing,
+    objections,
+    runnable,
+)
 from benchmarks.frame import Column, Options, Result, Row
 from benchmarks.models import SETTINGS
 from benchmarks.workload import Setting
 
-DEFAULT_METHODS = (BASELINE, "torch-batched", "jaxsens-plain", "jaxsens")
+DEFAULT_METHODS = (BASELINE, "torch-batched", PLAIN, "jaxsens")
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,22 @@
 """Suite "sensitivity": the papers' measurement by PyTorch, captum and jaxsens, model by model."""
 
 from benchmarks import targets
-from benchmarks.compare import BASELINE, SIDES, check_known, compare, missing, objections, runnable
+from benchmarks.compare import (
+    BASELINE,
+    PLAIN,
+    SIDES,
+    check_known,
+    compare,
+    missing,
+    objections,
+    runnable,
+)
 from benchmarks.frame import Column, Options, Result, Row, Table
 from benchmarks.models import SETTINGS
 
 _TUNED = "perturbations_per_eval"
 
-DEFAULT_METHODS = (BASELINE, "torch-batched", "captum", "jaxsens-plain", "jaxsens")
+DEFAULT_METHODS = (BASELINE, "torch-batched", "captum", PLAIN, "jaxsens")
 
 COLUMNS = (
     Column("model", "model"),
@@ -27,6 +36,7 @@ COLUMNS = (
     Column("max Δlogit", "logit_difference", "{:.0e}".format),
     Column("z", "z", "{:+.1f}".format),
     Column("same", "same"),
+    Column("draws ≠ plain", "unlike_plain", "{:d}".format),
     Column("device", "device"),
 )
 

@@ -93,6 +93,7 @@ def test_suite_without_torch_prints_the_jaxsens_rows(monkeypatch, tmp_path, caps
     first, second = record["rows"]
     assert second["same"] == "yes"
     assert second["sensitivity"] == first["sensitivity"]  # the same draws
+    assert second["unlike_plain"] == 0
     (verdict,) = record["tables"]["Against the targets"]
     assert verdict["vs_plain"] == pytest.approx(min(first["seconds"]) / min(second["seconds"]))
     assert "vs_loop" not in verdict
