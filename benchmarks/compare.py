@@ -71,7 +71,7 @@ def compare(model: str, setting: Setting, methods: Sequence[str], options: Optio
         workload = make_workload(setting, weights, options)
         workload.save(path)
         for method in methods:
-            print(f"{model}: {method} …", file=sys.stderr, flush=True)
+            _say(f"{model}: {method} …")
             row: Row = {"model": model, "method": method}
             rows.append(row)
             try:
@@ -85,10 +85,12 @@ def compare(model: str, setting: Setting, methods: Sequence[str], options: Optio
                 )
             except cell.CellError as error:
                 row["error"] = str(error)
+                _say(f" failed: {error}\n")
                 continue
             outcomes[method] = outcome
             row |= _numbers(outcome, workload, options.repeats, flops)
             row |= _agreement(outcomes, method, workload.num_samples * options.repeats)
+            _say(f" {row['ms_per_image']:.3g} ms/image\n")
     if BASELINE in outcomes:
         slow = min(outcomes[BASELINE].seconds)
         for row in rows:
@@ -236,6 +238,11 @@ def _agreement(outcomes: dict[str, cell.Outcome], method: str, num_draws: int) -
         "z": z if math.isfinite(z) else None,
         "same": "yes" if same else "NO",
     }
+
+
+def _say(text: str) -> None:
+    """Progress, and what a run that is stopped has found."""
+    print(text, end="", file=sys.stderr, flush=True)
 
 
 def _unlike_plain(outcomes: dict[str, cell.Outcome], method: str) -> Row:
