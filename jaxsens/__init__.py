@@ -1,8 +1,10 @@
 """jaxsens: how sensitive is a model to a random change of one token of its input?"""
 
+from jaxsens.attention import attention
 from jaxsens.edits import Donor, Flip, Gaussian, Resample, ScatteredPixels
 from jaxsens.estimate import SensitivityEstimate
 from jaxsens.grids import Bits, OverlappingPatches, Patches, Tokens, Whole
+from jaxsens.incremental import explain
 from jaxsens.metrics import Metric, label_flip, relative_l2, squared_change
 from jaxsens.perturbation import Perturbation
 from jaxsens.sensitivity import sensitivity
@@ -29,6 +31,8 @@ __all__ = [
     "Sphere",
     "Tokens",
     "Whole",
+    "attention",
+    "explain",
     "label_flip",
     "relative_l2",
     "sensitivity",

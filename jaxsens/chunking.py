@@ -31,28 +31,33 @@ class Plan:
     Attributes:
       chunk: examples given to a call (the last call may use fewer of them).
       group: examples that go through the model together.
-      block: (position, sample) pairs of an example that go through the model together.
+      block: what goes through the model together: (position, sample) pairs of an example or, with
+        buckets, its positions with all their samples.
+      buckets: into how many buckets positions are cut; 0 for whole forward passes.
     """
 
     chunk: int
     group: int
     block: int
+    buckets: int = 0
 
 
-def make_plan(rows: int, num_pairs: int) -> Plan:
+def make_plan(rows: int, num_pairs: int, buckets: int = 0) -> Plan:
     """Cuts `num_pairs` edits per example into passes of at most `rows` inputs.
 
+    With buckets, both count positions, each with all its samples, and `num_pairs` is a bucket's.
+
     >>> make_plan(rows=1000, num_pairs=245)
-    Plan(chunk=256, group=4, block=245)
+    Plan(chunk=256, group=4, block=245, buckets=0)
     >>> make_plan(rows=100, num_pairs=245)
-    Plan(chunk=256, group=1, block=82)
+    Plan(chunk=256, group=1, block=82, buckets=0)
     """
     if rows >= num_pairs:
         group = min(rows // num_pairs, MAX_CHUNK)
-        return Plan(chunk=MAX_CHUNK // group * group, group=group, block=num_pairs)
+        return Plan(MAX_CHUNK // group * group, group, num_pairs, buckets)
     num_blocks = math.ceil(num_pairs / rows)
     # Blocks of equal length: the last one is padded by less than one row a block.
-    return Plan(chunk=MAX_CHUNK, group=1, block=math.ceil(num_pairs / num_blocks))
+    return Plan(MAX_CHUNK, 1, math.ceil(num_pairs / num_blocks), buckets)
 
 
 def rows_within(
@@ -70,13 +75,19 @@ def rows_within(
     >>> rows_within(4000, lambda params, x: x.sum(axis=1), (), example)
     10
     """
-    if num_bytes is None:
-        num_bytes = DEFAULT_BYTES.get(platform or jax.default_backend(), DEFAULT_BYTES["gpu"])
-    if num_bytes < 1:
-        raise ValueError(f"chunk_bytes must be positive; got {num_bytes}")
+    num_bytes = budget(num_bytes, platform)
     inputs = example if isinstance(example, tuple) else (example,)
     leaves, treedef = jax.tree.flatten((jax.tree.map(jax.typeof, params), inputs))
     return max(1, num_bytes // _row_bytes(apply_fn, tuple(leaves), treedef))
+
+
+def budget(num_bytes: int | None, platform: str | None = None) -> int:
+    """The byte budget: the given one, or the platform's own."""
+    if num_bytes is None:
+        return DEFAULT_BYTES.get(platform or jax.default_backend(), DEFAULT_BYTES["gpu"])
+    if num_bytes < 1:
+        raise ValueError(f"chunk_bytes must be positive; got {num_bytes}")
+    return num_bytes
 
 
 @functools.lru_cache(maxsize=256)
@@ -91,19 +102,20 @@ def _row_bytes(apply_fn: Callable, leaves: tuple, treedef: Any) -> int:
         params, inputs = jax.tree.unflatten(treedef, leaves)
         inputs = jax.tree.map(lambda a: jax.ShapeDtypeStruct((batch, *a.shape), a.dtype), inputs)
         jaxpr = jax.make_jaxpr(apply_fn)(params, *inputs).jaxpr
-        return [_num_bytes(inputs[0]), *_output_bytes(jaxpr)]
+        return [_num_bytes(inputs[0]), *output_bytes(jaxpr)]
 
     one, two = widths(1), widths(2)
     return max(1, *(b - a for a, b in zip(one, two, strict=False)))
 
 
-def _output_bytes(jaxpr: Any) -> Iterator[int]:
+def output_bytes(jaxpr: Any) -> Iterator[int]:
+    """Bytes of what each equation of a function gives, those it calls included."""
     for equation in jaxpr.eqns:
         yield sum(_num_bytes(out.aval) for out in equation.outvars)
         for value in jax.tree.leaves(list(equation.params.values())):
             inner = getattr(value, "jaxpr", value)
             if hasattr(inner, "eqns"):
-                yield from _output_bytes(inner)
+                yield from output_bytes(inner)
 
 
 def _num_bytes(aval: Any) -> int:

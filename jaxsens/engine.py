@@ -17,7 +17,7 @@ from jax import lax
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from jaxsens import runtime
+from jaxsens import incremental, runtime
 from jaxsens.chunking import Plan, make_plan
 from jaxsens.grids import Position
 from jaxsens.metrics import Metric
@@ -43,21 +43,42 @@ class Question:
     num_samples: int
     exact: bool
 
+    def window(
+        self, key: PRNGKeyArray, x: Array, example: Position, position: Position, sample: Position,
+        pool: Array | None,
+    ) -> Array:  # fmt: skip
+        """Draw (example, position, sample): the new entries of the window."""
+        if self.exact:
+            return self.perturbation.replacement(sample, x, position)
+        for index in (example, position, sample):
+            key = jax.random.fold_in(key, index)
+        return self.perturbation.window(key, x, position, pool=pool, example=example)
+
     def edited(
         self, key: PRNGKeyArray, x: Array, example: Position, position: Position, sample: Position,
         pool: Array | None,
     ) -> Array:  # fmt: skip
         """Draw (example, position, sample) of the perturbed input."""
-        if self.exact:
-            return self.perturbation.replace(sample, x, position)
-        for index in (example, position, sample):
-            key = jax.random.fold_in(key, index)
-        return self.perturbation(key, x, position, pool=pool, example=example)
+        window = self.window(key, x, example, position, sample, pool)
+        return self.perturbation.put(x, window, position)
 
     def change(self, clean: Array, perturbed: Array) -> Float[Array, ""]:
         """The metric; nan where an output is not finite, which the host looks for."""
         finite = jnp.isfinite(clean).all() & jnp.isfinite(perturbed).all()
         return jnp.where(finite, self.metric(clean, perturbed), jnp.nan)
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """How what an edit cannot reach is reused: `jaxsens.incremental`.
+
+    Attributes:
+      buckets: into how many buckets positions are cut.
+      rows: edits that fit through the model at once.
+    """
+
+    buckets: int
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -73,6 +94,7 @@ class Work:
     key: PRNGKeyArray
     mesh: Mesh
     rows: int
+    reuse: "Reuse | None"
     progress: Progress | None
 
     @functools.cached_property
@@ -91,6 +113,15 @@ class Work:
     def unmasked(self) -> Int[np.ndarray, "n T"]:
         """The positions of each example, those to measure first."""
         return np.argsort(~self.mask, axis=1, kind="stable")
+
+    @property
+    def plan(self) -> Plan:
+        """How the exhaustive measurement is cut."""
+        num_positions, samples = self.mask.shape[1], self.question.num_samples
+        if self.reuse is None:
+            return make_plan(self.rows, num_positions * samples)
+        rows, buckets = max(1, self.reuse.rows // samples), self.reuse.buckets
+        return make_plan(rows, -(-num_positions // buckets), buckets)
 
     def inputs(self, rows: np.ndarray) -> tuple[np.ndarray, Context]:
         """These examples and their context."""
@@ -120,7 +151,7 @@ class Measurement:
 def measure_all(work: Work) -> Measurement:
     """Every position and sample of every example."""
     n, num_positions = work.mask.shape
-    plan = make_plan(work.rows, num_positions * work.question.num_samples)
+    plan = work.plan
     share = runtime.host_share(n)
     totals = np.zeros((share.stop - share.start, num_positions))
     counts = work.mask * work.question.num_samples
@@ -168,22 +199,25 @@ def _chunk_totals(
     pool: Array | None,
 ) -> Float[Array, "c T"]:
     """Sum of changes over samples at every position; nan where a logit was not finite."""
-    totals = functools.partial(_device_totals, question, plan)
+    totals = functools.partial(_device_totals, question, plan, runtime.platform(mesh))
     in_specs = (SAME, SPLIT, SPLIT, SPLIT, SPLIT, SAME, SAME)
     return runtime.over_devices(totals, mesh, in_specs)(
         params, x, context, examples, num_valid, key, pool
     )
 
 
-def _device_totals(question, plan, params, x, context, examples, num_valid, key, pool):
+def _device_totals(question, plan, platform, params, x, context, examples, num_valid, key, pool):
     shape = (plan.chunk, question.perturbation.num_positions(x.shape[1:]))
+    group_totals = functools.partial(_group_totals, question, plan.block)
+    if plan.buckets:
+        group_totals = functools.partial(_incremental_totals, question, plan, platform)
 
     def add_group(index, totals):
         at = index * plan.group
         x_g, context_g, examples_g = jax.tree.map(
             lambda a: lax.dynamic_slice_in_dim(a, at, plan.group), (x, context, examples)
         )
-        new = _group_totals(question, plan.block, params, x_g, context_g, examples_g, key, pool)
+        new = group_totals(params, x_g, context_g, examples_g, key, pool)
         return lax.dynamic_update_slice_in_dim(totals, new, at, axis=0)
 
     num_groups = (num_valid[0] + plan.group - 1) // plan.group
@@ -214,6 +248,42 @@ def _group_totals(question, block, params, x, context, examples, key, pool):
     changes = jnp.moveaxis(lax.map(block_changes, pairs), 0, 1)
     changes = changes.reshape(g, num_blocks * block)[:, :num_pairs]
     return changes.reshape(g, num_positions, samples).sum(axis=2)
+
+
+def _incremental_totals(question, plan, platform, params, x, context, examples, key, pool):
+    """The same totals, with all that an edit cannot reach computed once an example."""
+    one, around = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), (x, context))
+    program = incremental.make_program(
+        question.apply_fn, params, one, around, question.perturbation.grid, platform, plan.buckets
+    )
+    samples = jnp.arange(question.num_samples)
+
+    def of_example(x_i, context_i, i):
+        clean = program.clean(params, x_i, context_i)
+
+        def of_position(bucket, position, index):
+            def change(sample):
+                window = question.window(key, x_i, i, position, sample, pool)
+                edited = program.edit(clean, bucket, index, window)
+                return question.change(program.output(clean), edited)
+
+            return jax.vmap(change)(samples).sum()
+
+        def of_bucket(bucket, positions):
+            block = min(plan.block, len(positions))
+            num_blocks = -(-len(positions) // block)
+            index = np.minimum(np.arange(num_blocks * block), len(positions) - 1)
+            index = index.reshape(num_blocks, block).astype(np.int32)
+            places = jnp.asarray(positions[index].astype(np.int32)), jnp.asarray(index)
+            totals = lax.map(
+                lambda pair: jax.vmap(functools.partial(of_position, bucket))(*pair), places
+            )
+            return totals.reshape(-1)[: len(positions)]
+
+        parts = [of_bucket(b, positions) for b, (positions, _) in enumerate(program.buckets)]
+        return jnp.concatenate(parts)
+
+    return jax.vmap(of_example)(x, context, examples)
 
 
 def check_finite(changes: Float[np.ndarray, "n T"], examples: np.ndarray) -> None:

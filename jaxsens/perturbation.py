@@ -57,11 +57,34 @@ class Perturbation:
         if isinstance(self.edit, CheckedEdit):
             self.edit.check(values)
 
-    def replace(self, index: Position, x: Array, position: Position) -> Array:
+    def replacement(self, index: Position, x: Array, position: Position) -> Array:
         """Replacement `index` of window `position`, for edits with finitely many."""
         assert isinstance(self.edit, FiniteEdit)
-        window, start = self._window(x, position)
-        return self._put(x, self.edit.replacement(index, window), start)
+        return self._checked(self.edit.replacement(index, self._window(x, position)), x)
+
+    def window(
+        self,
+        key: PRNGKeyArray,
+        x: Shaped[Array, "..."],
+        position: Position,
+        *,
+        pool: Shaped[Array, "n ..."] | None = None,
+        example: Position | None = None,
+    ) -> Shaped[Array, "..."]:
+        """The new entries of window `position`; arguments as for a call."""
+        window = self._window(x, position)
+        if not isinstance(self.edit, Donor):
+            return self._checked(self.edit(key, window), x)
+        if pool is None or example is None:
+            raise ValueError(f"{self.edit!r} needs pool= (all examples) and example= (x's index)")
+        other = jax.random.randint(key, (), 0, pool.shape[0] - 1)
+        other = jnp.where(other >= example, other + 1, other)
+        donor = self._window(jax.lax.dynamic_index_in_dim(pool, other, keepdims=False), position)
+        return self._checked(self.edit(key, window, donor), x)
+
+    def put(self, x: Array, window: Array, position: Position) -> Array:
+        """A copy of `x` with these entries in window `position`."""
+        return jax.lax.dynamic_update_slice(x, window, self.grid.start(position, x.shape))
 
     def __call__(
         self,
@@ -81,25 +104,17 @@ class Perturbation:
           pool: all examples, for an edit that borrows from another one.
           example: the index of `x` in `pool`, never drawn as its own donor.
         """
-        window, start = self._window(x, position)
-        if not isinstance(self.edit, Donor):
-            return self._put(x, self.edit(key, window), start)
-        if pool is None or example is None:
-            raise ValueError(f"{self.edit!r} needs pool= (all examples) and example= (x's index)")
-        other = jax.random.randint(key, (), 0, pool.shape[0] - 1)
-        other = jnp.where(other >= example, other + 1, other)
-        donor, _ = self._window(jax.lax.dynamic_index_in_dim(pool, other, keepdims=False), position)
-        return self._put(x, self.edit(key, window, donor), start)
+        return self.put(x, self.window(key, x, position, pool=pool, example=example), position)
 
-    def _window(self, x: Array, position: Position) -> tuple[Array, tuple[Position, ...]]:
+    def _window(self, x: Array, position: Position) -> Array:
         start = self.grid.start(position, x.shape)
-        return jax.lax.dynamic_slice(x, start, self.grid.window_shape(x.shape)), start
+        return jax.lax.dynamic_slice(x, start, self.grid.window_shape(x.shape))
 
-    def _put(self, x: Array, window: Array, start: tuple[Position, ...]) -> Array:
+    def _checked(self, window: Array, x: Array) -> Array:
         expected = self.grid.window_shape(x.shape), x.dtype
         if (window.shape, window.dtype) != expected:
             raise ValueError(
                 f"{self.edit!r} must return a window of shape {expected[0]} and dtype {expected[1]}"
                 f"; got {window.shape} and {window.dtype}"
             )
-        return jax.lax.dynamic_update_slice(x, window, start)
+        return window

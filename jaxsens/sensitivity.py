@@ -24,8 +24,10 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Int, PRNGKeyArray, Shaped
 
 from jaxsens import engine, metrics, runtime, sampling
-from jaxsens.chunking import rows_within
+from jaxsens.chunking import budget, rows_within
 from jaxsens.estimate import Provenance, SensitivityEstimate
+from jaxsens.grids import Grid
+from jaxsens.incremental import count_costs
 from jaxsens.perturbation import Perturbation
 
 
@@ -43,6 +45,7 @@ def sensitivity(
     tolerance: float | None = None,
     metric: metrics.Metric | Callable[[Array, Array], Array] = metrics.label_flip,
     names: ArrayLike | None = None,
+    incremental: bool | Literal["auto"] = "auto",
     chunk_bytes: int | None = None,
     devices: Sequence[jax.Device] | None = None,
     progress: engine.Progress | None = None,
@@ -69,6 +72,9 @@ def sensitivity(
       metric: what counts as a change of the output; see `jaxsens.metrics`.
       names: (n,) numbers that stand for the examples in their keys; default 0 … n-1. A part of a
         dataset, measured by itself with its own numbers, has the draws it has in the whole.
+      incremental: whether what an edit cannot reach is computed once an example, not once an edit:
+        the same result within rounding. "auto" does so where it takes fewer operations. Random
+        positions always take whole forward passes.
       chunk_bytes: how large the widest intermediate of a forward pass may be; default by device.
       devices: devices to use; default all of this process. Changes no number.
       progress: called with (done, all, running mean).
@@ -106,6 +112,7 @@ def sensitivity(
     _check_outputs(apply_fn, params, inputs, metric)
 
     mesh = runtime.local_mesh(devices)
+    platform = runtime.platform(mesh)
     with jax.default_matmul_precision(runtime.PRECISION):
         work = engine.Work(
             question=engine.Question(apply_fn, perturbation, metric, samples, exact),
@@ -116,8 +123,16 @@ def sensitivity(
             names=names,
             key=runtime.place(key, mesh, runtime.SAME),
             mesh=mesh,
-            rows=rows_within(
-                chunk_bytes, apply_fn, params, _shapes(inputs), runtime.platform(mesh)
+            rows=rows_within(chunk_bytes, apply_fn, params, _shapes(inputs), platform),
+            reuse=_reuse(
+                incremental,
+                apply_fn,
+                params,
+                _shapes(inputs),
+                perturbation.grid,
+                samples,
+                platform,
+                budget(chunk_bytes, platform),
             ),
             progress=progress,
         )
@@ -147,6 +162,22 @@ def sensitivity(
             exhaustive_passes=work.exhaustive_passes,
         ),
     )
+
+
+def _reuse(
+    wanted: bool | str, apply_fn: engine.ApplyFn, params: Any, one: Any, grid: Grid, samples: int,
+    platform: str, num_bytes: int,
+) -> engine.Reuse | None:  # fmt: skip
+    """How to reuse what edits cannot reach, or None for whole forward passes."""
+    if wanted not in (True, False, "auto"):
+        raise ValueError(f"incremental must be True, False or 'auto'; got {wanted!r}")
+    if wanted is False:
+        return None
+    x, *context = one
+    costs = count_costs(apply_fn, params, x, tuple(context), grid, samples, platform)
+    if wanted == "auto" and not costs.worthwhile:
+        return None
+    return engine.Reuse(costs.buckets, max(1, num_bytes // costs.bytes))
 
 
 def typed_key(key: PRNGKeyArray | Array) -> PRNGKeyArray:

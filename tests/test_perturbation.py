@@ -260,7 +260,10 @@ def test_enumeration_visits_every_replacement_once():
     enumerate_ids = Perturbation(Tokens(), Resample(4))
     assert enumerate_ids.num_replacements((3,)) == 4
     assert enumerate_ids.num_replacements((3, 4)) == 4
-    replaced = [np.asarray(enumerate_ids.replace(i, jnp.array([9, 9, 9]), 2)) for i in range(4)]
+    x = jnp.array([9, 9, 9])
+    replaced = [
+        np.asarray(enumerate_ids.put(x, enumerate_ids.replacement(i, x, 2), 2)) for i in range(4)
+    ]
     assert [r.tolist() for r in replaced] == [[9, 9, i] for i in range(4)]
     assert Perturbation(Bits(), Flip()).num_replacements((5,)) == 1
 

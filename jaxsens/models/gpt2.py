@@ -42,7 +42,8 @@ class PreNormBlock(nn.Module):
     ) -> Float[Array, "n Q d"]:
         """The queries after the block; they are tokens of `x`."""
         width, norm = x.shape[-1], layer_norm()
-        attend = MultiHeadAttention(self.heads, "softmax", self.dropout, self.out_std)
+        causal = queries.shape[1] == x.shape[1]
+        attend = MultiHeadAttention(self.heads, "softmax", self.dropout, self.out_std, causal)
         y = attend(norm(queries), norm(x), visible, train=train)
         y = queries + Dropout(self.dropout)(y, train=train)
         z = nn.gelu(dense(4 * width)(layer_norm()(y)), approximate=True)

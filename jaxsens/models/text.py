@@ -11,14 +11,13 @@ Assumption: padding stands at the end of a sequence and has the id `PAD_ID`.
 """
 
 import abc
-from typing import Literal
 
-import einops
 import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxsens.models.layers import Dropout
+from jaxsens.attention import Activation
+from jaxsens.models.attention import Heads, multi_head_attention
 from jaxsens.tokenization import PAD_ID
 
 LAYER_NORM_EPSILON = 1e-5
@@ -27,7 +26,6 @@ Tokens = Int[Array, "n T"]
 Embedded = Float[Array, "n T d"]
 Mask = Bool[Array, "n T"]
 Logits = Float[Array, "n C"]
-Activation = Literal["softmax", "relu"]
 
 
 class TextModel(nn.Module, abc.ABC):
@@ -73,12 +71,14 @@ class MultiHeadAttention(nn.Module):
         RoBERTa.
       dropout: rate on the weights.
       out_std: standard deviation of the output projection's first weights.
+      causal: whether no token sees a later one; `visible` must say so too.
     """
 
     heads: int
     activation: Activation = "softmax"
     dropout: float = 0.1
     out_std: float = 0.02
+    causal: bool = False
 
     @nn.compact
     def __call__(
@@ -90,16 +90,17 @@ class MultiHeadAttention(nn.Module):
         train: bool,
     ) -> Float[Array, "n Q d"]:
         """What `queries` receive from the tokens of `x` that each may see."""
-        width = x.shape[-1]
-
-        def project(tokens, name):
-            out = nn.Dense(width, kernel_init=nn.initializers.normal(0.02), name=name)(tokens)
-            return einops.rearrange(out, "n t (h e) -> n t h e", h=self.heads)
-
-        q, k, v = project(queries, "query"), project(x, "key"), project(x, "value")
-        logits = jnp.einsum("nqhe,nkhe->nhqk", q / jnp.sqrt(q.shape[-1]).astype(q.dtype), k)
-        logits = jnp.where(visible[:, None], logits, jnp.finfo(logits.dtype).min)
-        weights = nn.softmax(logits) if self.activation == "softmax" else nn.relu(logits)
-        weights = Dropout(self.dropout)(weights, train=train)
-        out = einops.rearrange(jnp.einsum("nhqk,nkhe->nqhe", weights, v), "n q h e -> n q (h e)")
-        return nn.Dense(width, kernel_init=nn.initializers.normal(self.out_std), name="out")(out)
+        head_width = x.shape[-1] // self.heads
+        heads = Heads(
+            self.heads,
+            head_width,
+            kernel_init=nn.initializers.normal(0.02),
+            bias_init=nn.initializers.zeros,
+            out_kernel_init=nn.initializers.normal(self.out_std),
+            out_bias_init=nn.initializers.zeros,
+            activation=self.activation,
+            causal=self.causal,
+            dropout=self.dropout,
+        )
+        scale = jnp.asarray(head_width**-0.5, x.dtype)
+        return multi_head_attention(heads, queries, x, visible, scale=scale, train=train)

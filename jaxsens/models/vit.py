@@ -11,7 +11,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxsens.models.layers import Dropout, linear
+from jaxsens.models.attention import Heads, multi_head_attention
+from jaxsens.models.layers import Dropout, linear, uniform_fan_in
 
 LAYER_NORM_EPSILON = 1e-5
 
@@ -34,28 +35,6 @@ def patches(x: Float[Array, "n H W C"], size: int) -> Float[Array, "n T {size}*{
     return einops.rearrange(x, "n (h p) (w q) c -> n (h w) (p q c)", p=size, q=size)
 
 
-def query_key_value(
-    x: Float[Array, "n T d"], *, num_queries: int, heads: int, head_dim: int
-) -> tuple[Float[Array, "n Q h e"], Float[Array, "n T h e"], Float[Array, "n T h e"]]:
-    """Bias-free projections of each head; queries for the first `num_queries` tokens alone.
-
-    Called inside a compact module, which then owns the three layers.
-    """
-
-    def project(tokens, name):
-        out = linear(heads * head_dim, x.shape[-1], bias=False, name=name)(tokens)
-        return einops.rearrange(out, "n t (h e) -> n t h e", h=heads)
-
-    return project(x[:, :num_queries], "query"), project(x, "key"), project(x, "value")
-
-
-def weighted_sum(
-    weights: Float[Array, "n h Q T"], values: Float[Array, "n T h e"]
-) -> Float[Array, "n Q h*e"]:
-    """What each query receives, the heads side by side."""
-    return einops.rearrange(jnp.einsum("nhqk,nkhe->nqhe", weights, values), "n q h e -> n q (h e)")
-
-
 class LocalityAttention(nn.Module):
     """Multi-head attention in which no token attends to itself, with a learned temperature.
 
@@ -74,18 +53,24 @@ class LocalityAttention(nn.Module):
         self, x: Float[Array, "n T d"], *, num_queries: int, train: bool
     ) -> Float[Array, "n Q d"]:
         """Output for the first `num_queries` tokens, which attend to all others."""
-        width = x.shape[-1]
-        q, k, v = query_key_value(
-            layer_norm()(x), num_queries=num_queries, heads=self.heads, head_dim=self.head_dim
-        )
+        x = layer_norm()(x)
         log_scale = self.param(
             "log_scale", nn.initializers.constant(-0.5 * math.log(self.head_dim)), ()
         )
-        logits = jnp.einsum("nqhe,nkhe->nhqk", q * jnp.exp(log_scale), k)
-        itself = jnp.eye(num_queries, x.shape[1], dtype=bool)
-        logits = jnp.where(itself[None, None], jnp.finfo(logits.dtype).min, logits)
-        weights = Dropout(self.dropout)(nn.softmax(logits), train=train)
-        out = linear(width, self.heads * self.head_dim, name="out")(weighted_sum(weights, v))
+        visible = ~jnp.eye(num_queries, x.shape[1], dtype=bool)[None]
+        inner = self.heads * self.head_dim
+        heads = Heads(
+            self.heads,
+            self.head_dim,
+            kernel_init=uniform_fan_in(x.shape[-1]),
+            bias_init=None,
+            out_kernel_init=uniform_fan_in(inner),
+            out_bias_init=uniform_fan_in(inner),
+            dropout=self.dropout,
+        )
+        out = multi_head_attention(
+            heads, x[:, :num_queries], x, visible, scale=jnp.exp(log_scale), train=train
+        )
         return Dropout(self.dropout)(out, train=train)
 
 

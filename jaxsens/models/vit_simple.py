@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxsens.models.layers import linear
-from jaxsens.models.vit import FeedForward, layer_norm, patches, query_key_value, weighted_sum
+from jaxsens.models.attention import Heads, multi_head_attention
+from jaxsens.models.layers import linear, uniform_fan_in
+from jaxsens.models.vit import FeedForward, layer_norm, patches
 
 
 def sincos_positions(rows: int, columns: int, width: int) -> Float[np.ndarray, "T d"]:
@@ -31,13 +32,18 @@ class Attention(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "n T d"]) -> Float[Array, "n T d"]:
         """The residual branch's output."""
-        width = x.shape[-1]
-        q, k, v = query_key_value(
-            layer_norm()(x), num_queries=x.shape[1], heads=self.heads, head_dim=self.head_dim
+        x = layer_norm()(x)
+        heads = Heads(
+            self.heads,
+            self.head_dim,
+            kernel_init=uniform_fan_in(x.shape[-1]),
+            bias_init=None,
+            out_kernel_init=uniform_fan_in(self.heads * self.head_dim),
+            out_bias_init=None,
         )
-        logits = jnp.einsum("nqhe,nkhe->nhqk", q * self.head_dim**-0.5, k)
-        out = weighted_sum(nn.softmax(logits), v)
-        return linear(width, self.heads * self.head_dim, bias=False, name="out")(out)
+        visible = jnp.ones((1, x.shape[1], x.shape[1]), bool)
+        scale = jnp.float32(self.head_dim**-0.5)
+        return multi_head_attention(heads, x, x, visible, scale=scale, train=False)
 
 
 class ViTSimple(nn.Module):

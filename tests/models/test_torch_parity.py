@@ -16,6 +16,7 @@ import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from jaxsens.models import ConvMixer, DenseNet, ResNet, ViTSimple, ViTSmall
+from jaxsens.models.attention import Projection
 
 torch = pytest.importorskip("torch")
 torch_vision = importlib.import_module("benchmarks.torch_vision")
@@ -93,7 +94,7 @@ class TorchViTSimple(torch.nn.Module):
 # --- Copying weights ------------------------------------------------------------------------------
 
 TORCH_LAYERS = (torch.nn.Linear, torch.nn.LayerNorm)
-FLAX_LAYERS = (nn.Dense, nn.LayerNorm)
+FLAX_LAYERS = (nn.Dense, nn.LayerNorm, Projection)
 
 
 def random_variables(model):

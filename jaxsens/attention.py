@@ -1,0 +1,118 @@
+"""Attention as one operation that `jaxsens.incremental` knows.
+
+    out_i = Σ_j a_ij v_j W,    a_i = softmax_j(q_i · k_j)  or  ReLU(q_i · k_j)
+
+for every head, summed over heads by the output projection W. The same numbers as the formula
+written out; but where an edit changes a few tokens, only their rows and columns are computed anew.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+Activation = Literal["softmax", "relu"]
+_MARK = "jaxsens_attention"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is static about an attention.
+
+    Attributes:
+      activation: what turns logits into weights.
+      causal: whether no token sees a later one.
+      projected: whether heads are summed by an output projection.
+    """
+
+    activation: Activation = "softmax"
+    causal: bool = False
+    projected: bool = False
+
+    @property
+    def mark(self) -> str:
+        """The name that a call of it has in a traced function."""
+        order, out = "causal" if self.causal else "free", "projected" if self.projected else "heads"
+        return f"{_MARK}_{self.activation}_{order}_{out}"
+
+
+def attention(
+    q: Float[Array, "n Q h e"],
+    k: Float[Array, "n T h e"],
+    v: Float[Array, "n T h e"],
+    out: Float[Array, "h e d"] | None = None,
+    *,
+    visible: Bool[Array, "m Q T"] | None = None,
+    activation: Activation = "softmax",
+    causal: bool = False,
+) -> Float[Array, "..."]:
+    """Multi-head attention, with its output projection if that is given.
+
+    Args:
+      q: queries, scaled as they should be.
+      k: keys.
+      v: values.
+      out: the output projection, without its bias.
+      visible: which tokens each query sees, for each example or (m = 1) for all alike; default all.
+      activation: "relu" takes ReLU of the logits for weights and normalises nothing.
+      causal: a promise that query i sees no token after i, which `visible` must keep as well.
+
+    Returns:
+      (n, Q, d), or (n, Q, h, e) without an output projection.
+
+    >>> q = k = v = jnp.ones((1, 4, 2, 3))
+    >>> attention(q, k, v).shape
+    (1, 4, 2, 3)
+    """
+    if visible is None:
+        visible = jnp.ones((1, q.shape[1], k.shape[1]), bool)
+    if causal and q.shape[1] != k.shape[1]:
+        raise ValueError(f"causal needs as many queries as tokens; got {q.shape[1]}, {k.shape[1]}")
+    kind = Kind(activation, causal, out is not None)
+    arguments = (q, k, v, visible) if out is None else (q, k, v, visible, out)
+    return _marked(kind)(*arguments)
+
+
+@functools.lru_cache
+def _marked(kind: Kind) -> Callable[..., Array]:
+    def attend(q, k, v, visible, out=None):
+        # Heads first and keys across: XLA's CPU code multiplies these layouts twice as fast.
+        q, k, v = q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3)
+        weights = as_weights(masked(jnp.einsum("nhqe,nhet->nhqt", q, k), visible), kind.activation)
+        heads = jnp.einsum("nhqt,nhte->nhqe", weights, v).transpose(0, 2, 1, 3)
+        return heads if out is None else jnp.einsum("nqhe,hed->nqd", heads, out)
+
+    attend.__name__ = attend.__qualname__ = kind.mark
+    return jax.jit(attend)
+
+
+@functools.lru_cache
+def _kinds() -> dict[str, Kind]:
+    kinds = [
+        Kind(activation, causal, projected)
+        for activation in ("softmax", "relu")
+        for causal in (False, True)
+        for projected in (False, True)
+    ]
+    return {kind.mark: kind for kind in kinds}
+
+
+def kind_of(name: str | None) -> Kind | None:
+    """The kind of attention that a traced call of this name is, if it is one."""
+    return _kinds().get(name or "")
+
+
+def masked(
+    logits: Float[Array, "n h Q T"], visible: Bool[Array, "m Q T"]
+) -> Float[Array, "n h Q T"]:
+    """The lowest number in place of what a query does not see."""
+    return jnp.where(visible[:, None], logits, jnp.finfo(logits.dtype).min)
+
+
+def as_weights(logits: Float[Array, "*a T"], activation: Activation) -> Float[Array, "*a T"]:
+    """Weights of the last axis."""
+    return jax.nn.softmax(logits) if activation == "softmax" else jax.nn.relu(logits)

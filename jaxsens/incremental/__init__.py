@@ -1,0 +1,11 @@
+"""Exact reuse of unperturbed work: what an edit cannot reach is computed once an example.
+
+A model is traced once, and an edit goes through its operations on values that are clean, differ in
+a window, or differ everywhere (`values`). Rules say what each operation makes of a window; an
+operation without one gives a dense value, so no model is refused and no number is wrong.
+"""
+
+from jaxsens.incremental.explain import Explanation, explain
+from jaxsens.incremental.program import Costs, Program, count_costs, make_program
+
+__all__ = ["Costs", "Explanation", "Program", "count_costs", "explain", "make_program"]

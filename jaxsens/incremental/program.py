@@ -1,0 +1,197 @@
+"""A model ready to be asked about edits: clean values once an example, then one edit after another.
+
+Positions are cut into buckets, each with windows of its own shape: where the order of positions is
+an order in time, later ones leave more of the work clean.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from jaxsens.attention import kind_of
+from jaxsens.chunking import output_bytes
+from jaxsens.grids import Grid
+from jaxsens.incremental import flops
+from jaxsens.incremental.layout import Layout, as_layout, runs
+from jaxsens.incremental.propagate import propagate
+from jaxsens.incremental.trace import Trace, trace
+from jaxsens.incremental.values import Place
+
+#: More buckets are taken only if they save this share: each is compiled by itself.
+_WORTH_A_BUCKET = 0.15
+_BUCKETS = (1, 4)
+#: Incremental evaluation is taken if it needs less than this share of the operations.
+_WORTHWHILE = 0.8
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A traced model and where the windows of its input lie.
+
+    Attributes:
+      trace: the model as a function of flat arguments, for one example.
+      edited: the number of the input that is edited.
+      buckets: for each bucket its positions and their windows.
+    """
+
+    trace: Trace
+    edited: int
+    buckets: tuple[tuple[Int[np.ndarray, " _"], Layout], ...]
+
+    def clean(self, params: Any, x: Array, context: Any) -> list[Any]:
+        """All values of the model for one example."""
+        one = jax.tree.map(lambda a: a[None], (x, context))
+        return self.trace.values(jax.tree.leaves((params, *one)))
+
+    def output(self, clean: list[Any]) -> Array:
+        """The clean output."""
+        (number,) = self.trace.outputs
+        assert isinstance(number, int)
+        return clean[number][0]
+
+    def edit(self, clean: list[Any], bucket: int, index: Int[Array, ""], window: Array) -> Array:
+        """The output with new entries in the window of the bucket's position `index`."""
+        layout, place = self.buckets[bucket][1], Place(index)
+        out, _ = propagate(self.trace, clean, self.edited, layout, window[None], place)
+        return out[0]
+
+
+def make_program(
+    apply_fn: Callable, params: Any, x: Any, context: Any, grid: Grid, platform: str, buckets: int
+) -> Program:
+    """Traces a model for one example.
+
+    Args:
+      apply_fn: `apply_fn(params, x, *context)`.
+      params: its parameters, or their shapes.
+      x: one example, or its shape.
+      context: a tuple of what else it takes, for one example.
+      grid: where windows lie.
+      platform: cpu, gpu or tpu.
+      buckets: how many buckets to cut positions into.
+    """
+    one = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape), a.dtype), (x, context))
+    leaves, tree = jax.tree.flatten((as_shapes(params), *one))
+
+    def flat(*arguments: Array) -> Array:
+        params, x, context = jax.tree.unflatten(tree, arguments)
+        return apply_fn(params, x, *context)
+
+    traced = trace(flat, *leaves, platform=platform, is_mark=lambda name: kind_of(name) is not None)
+    layout = input_layout(grid, tuple(x.shape))
+    parts = np.array_split(np.arange(len(layout.touched)), buckets)
+    return Program(
+        traced,
+        traced.inputs[len(jax.tree.leaves(params))],
+        tuple((part, _rows(layout, part)) for part in parts),
+    )
+
+
+def as_shapes(tree: Any) -> Any:
+    """The shapes of arrays, or of what are shapes already."""
+    avals = jax.tree.map(jax.typeof, tree)
+    return jax.tree.map(lambda aval: jax.ShapeDtypeStruct(aval.shape, aval.dtype), avals)
+
+
+def _rows(layout: Layout, rows: np.ndarray) -> Layout:
+    tables = tuple(None if table is None else table[rows] for table in layout.tables)
+    return Layout(layout.shape, tables, layout.touched[rows])
+
+
+def input_layout(grid: Grid, shape: tuple[int, ...]) -> Layout:
+    """The windows of a grid on a batch of one example."""
+    window, num = grid.window_shape(shape), math.prod(grid.layout(shape))
+    starts = np.array([[int(s) for s in grid.start(t, shape)] for t in range(num)])
+    starts = starts.reshape(num, len(shape))
+    touched = np.ones((num, 1), bool)
+    for axis, (n, width) in enumerate(zip(shape, window, strict=True)):
+        places = np.arange(n) - starts[:, axis, None]
+        inside = (places >= 0) & (places < width)
+        touched = touched[..., None] & inside.reshape(num, *(1,) * (axis + 1), n)
+    tables = [runs(starts[:, axis], width) for axis, width in enumerate(window)]
+    return as_layout((1, *shape), [None, *tables], touched)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What one edit costs, plainly and incrementally.
+
+    Attributes:
+      plain: operations of one forward pass.
+      incremental: operations of one edit, its share of the clean pass included.
+      buckets: how many buckets that takes.
+      bytes: of the widest intermediate of one edit.
+    """
+
+    plain: float
+    incremental: float
+    buckets: int
+    bytes: int
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether incremental evaluation saves enough to be taken."""
+        return self.incremental < _WORTHWHILE * self.plain
+
+
+def count_costs(
+    apply_fn: Callable, params: Any, x: Any, context: Any, grid: Grid, samples: int, platform: str
+) -> Costs:
+    """Counts operations, without compiling anything.
+
+    Args:
+      apply_fn: the model.
+      params: its parameters, or their shapes.
+      x: one example's shape.
+      context: shapes of what else it takes, for one example.
+      grid: where windows lie.
+      samples: edits of each position, which share what depends on the position alone.
+      platform: cpu, gpu or tpu.
+    """
+    leaves, tree = jax.tree.flatten((as_shapes(params), x, context))
+    return _costs(apply_fn, tuple(leaves), tree, grid, samples, platform)  # type: ignore[arg-type]
+
+
+@functools.lru_cache(maxsize=64)
+def _costs(apply_fn, leaves, tree, grid, samples, platform) -> Costs:
+    params, x, context = jax.tree.unflatten(tree, leaves)
+    found: list[Costs] = []
+    for buckets in _BUCKETS:
+        program = make_program(apply_fn, params, x, context, grid, platform, buckets)
+        num = sum(len(positions) for positions, _ in program.buckets)
+        if buckets > 1 and num < 4 * buckets:
+            continue
+        clean = jax.make_jaxpr(program.clean)(params, x, context)
+        total, widest = 0.0, 1
+        for bucket, (positions, _) in enumerate(program.buckets):
+            jaxpr = _bucket_jaxpr(program, bucket, grid, samples, (params, x, context))
+            total += len(positions) * flops.count(jaxpr)
+            widest = max(widest, *output_bytes(jaxpr))
+        edits = num * samples
+        plain = flops.count(clean.jaxpr)
+        found.append(Costs(plain, (total + plain) / edits, buckets, -(-widest // samples)))
+    best = found[0]
+    for other in found[1:]:
+        if other.incremental < (1 - _WORTH_A_BUCKET) * best.incremental:
+            best = other
+    return best
+
+
+def _bucket_jaxpr(program: Program, bucket: int, grid: Grid, samples: int, one: tuple) -> Any:
+    """All edits of one position, as a function of the clean values."""
+    params, x, context = one
+    values = jax.eval_shape(program.clean, params, x, context)
+    windows = jax.ShapeDtypeStruct((samples, *grid.window_shape(tuple(x.shape))), x.dtype)
+
+    def edits(values, index, windows):
+        return jax.vmap(lambda window: program.edit(values, bucket, index, window))(windows)
+
+    index = jax.ShapeDtypeStruct((), jnp.int32)
+    return jax.make_jaxpr(edits)(values, index, windows).jaxpr

@@ -1,0 +1,64 @@
+"""An edit through a traced function, operation by operation."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from jaxsens.attention import kind_of
+from jaxsens.incremental import attend, contractions, elementwise, reductions, sequences, shapes
+from jaxsens.incremental.call import Call, Rule
+from jaxsens.incremental.layout import Layout
+from jaxsens.incremental.trace import Constant, Operand, Trace, scope
+from jaxsens.incremental.values import Clean, Dense, Place, Value, Windowed, full
+
+RULES: dict[str, Rule] = {
+    **elementwise.RULES,
+    **shapes.RULES,
+    **contractions.RULES,
+    **reductions.RULES,
+    **sequences.RULES,
+}
+
+
+def propagate(
+    trace: Trace, clean: Sequence[Any], edited: int, layout: Layout, new: Array, place: Place
+) -> tuple[Array, list[Value]]:
+    """What the function gives for an edited input.
+
+    Args:
+      trace: the function.
+      clean: all its values without the edit.
+      edited: the number of the value that is edited.
+      layout: where its windows lie.
+      new: the new entries of the window.
+      place: which position's window it is.
+
+    Returns:
+      The function's result, and all its values.
+    """
+    values: list[Value] = [Clean(value) for value in clean]
+    values[edited] = Windowed(clean[edited], layout, place, new=new) if layout.axes else Dense(new)
+
+    def operand(each: Operand) -> Value:
+        return Clean(jnp.asarray(each.value)) if isinstance(each, Constant) else values[each]
+
+    for number, operation in enumerate(trace.operations):
+        inputs = [operand(each) for each in operation.inputs]
+        if all(isinstance(value, Clean) for value in inputs):
+            continue
+        call = Call(operation, inputs, [clean[output] for output in operation.outputs], place)
+        with scope(number):
+            results = rule_of(operation.name)(call)
+        for output, result in zip(operation.outputs, results, strict=True):
+            values[output] = result
+    (result_of,) = trace.outputs
+    return full(operand(result_of)), values
+
+
+def rule_of(name: str) -> Rule:
+    """The rule of an operation; one that is not known makes everything dense."""
+    if kind_of(name) is not None:
+        return attend.attend
+    return RULES.get(name, Call.densely)

@@ -1,0 +1,168 @@
+"""A function as a flat list of operations.
+
+Calls (jit, remat, custom derivatives) are replaced by what they call, and a choice by platform by
+its branch. Calls of a marked function (`jaxsens.incremental.attention`) stay as they are.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.extend.core import Literal
+
+#: Parameters of an equation under which the function it calls may stand.
+_CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+_GPUS = {"cuda", "rocm"}
+_CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2",
+          "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An operand that is known when the function is traced."""
+
+    value: Any
+
+
+#: The number of a value, or a constant.
+Operand = int | Constant
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One primitive, or one call of a marked function.
+
+    Attributes:
+      name: the primitive's or the mark.
+      apply: `apply(*inputs) -> outputs`, a list.
+      params: the equation's parameters.
+      inputs: its operands.
+      outputs: the numbers of its results.
+    """
+
+    name: str
+    apply: Callable[..., list[Any]]
+    params: dict[str, Any]
+    inputs: tuple[Operand, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A traced function.
+
+    Attributes:
+      operations: in order.
+      inputs: the numbers of its arguments.
+      outputs: its results.
+      num_values: how many values there are.
+    """
+
+    operations: tuple[Operation, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[Operand, ...]
+    num_values: int
+
+    def values(self, arguments: Sequence[Any]) -> list[Any]:
+        """Every value of the function, by its number."""
+        values: list[Any] = [None] * self.num_values
+        for number, argument in zip(self.inputs, arguments, strict=True):
+            values[number] = argument
+        for place, operation in enumerate(self.operations):
+            with scope(place):
+                results = operation.apply(*(value_of(values, o) for o in operation.inputs))
+            for number, result in zip(operation.outputs, results, strict=True):
+                values[number] = result
+        return values
+
+
+def scope(place: int) -> Any:
+    """Names what is traced after the operation at this place, for `explain` to add up."""
+    return jax.named_scope(f"operation_{place}")
+
+
+def value_of(values: Sequence[Any], operand: Operand) -> Any:
+    """An operand's value."""
+    return operand.value if isinstance(operand, Constant) else values[operand]
+
+
+def trace(
+    function: Callable, *arguments: Any, platform: str, is_mark: Callable[[str], bool]
+) -> Trace:
+    """Traces a function of flat arguments.
+
+    Args:
+      function: of arrays, to one array.
+      arguments: arrays or their shapes.
+      platform: whose branch is taken where the function has one for each.
+      is_mark: whether a call of this name is an operation by itself.
+    """
+    closed = jax.make_jaxpr(function)(*arguments)
+    flat = _Flattener(platform, is_mark)
+    inputs = tuple(flat.number() for _ in closed.jaxpr.invars)
+    outputs = flat.add(closed.jaxpr, [Constant(c) for c in closed.consts], inputs)
+    return Trace(tuple(flat.operations), inputs, tuple(outputs), flat.count)
+
+
+class _Flattener:
+    def __init__(self, platform: str, is_mark: Callable[[str], bool]):
+        self.platform, self.is_mark = platform, is_mark
+        self.operations: list[Operation] = []
+        self.count = 0
+
+    def number(self) -> int:
+        self.count += 1
+        return self.count - 1
+
+    def add(self, jaxpr: Any, consts: Sequence[Operand], inputs: Sequence[Operand]) -> list:
+        """Adds the equations of a function; returns what its results are."""
+        known: dict[Any, Operand] = dict(zip(jaxpr.constvars, consts, strict=True))
+        known.update(zip(jaxpr.invars, inputs, strict=True))
+
+        def operand(atom: Any) -> Operand:
+            return Constant(atom.val) if isinstance(atom, Literal) else known[atom]
+
+        for equation in jaxpr.eqns:
+            operands = [operand(atom) for atom in equation.invars]
+            results = self._equation(equation, operands)
+            known.update(zip(equation.outvars, results, strict=True))
+        return [operand(atom) for atom in jaxpr.outvars]
+
+    def _equation(self, equation: Any, operands: list[Operand]) -> Sequence[Operand]:
+        name, params = equation.primitive.name, equation.params
+        if name in _CALLS:
+            called = next(params[key] for key in _CALLED if key in params)
+            jaxpr, consts = getattr(called, "jaxpr", called), getattr(called, "consts", ())
+            called_as = str(params.get("name"))
+            if self.is_mark(called_as):
+                return self._keep(equation, operands, called_as)
+            return self.add(jaxpr, [Constant(c) for c in consts], operands)
+        if name == "cond" and params.get("branches_platforms"):
+            branch = params["branches"][_branch(params["branches_platforms"], self.platform)]
+            return self.add(branch.jaxpr, [Constant(c) for c in branch.consts], operands[1:])
+        return self._keep(equation, operands, name)
+
+    def _keep(self, equation: Any, operands: list[Operand], name: str) -> Sequence[Operand]:
+        outputs = tuple(self.number() for _ in equation.outvars)
+        self.operations.append(
+            Operation(name, _applier(equation), dict(equation.params), tuple(operands), outputs)
+        )
+        return outputs
+
+
+def _applier(equation: Any) -> Callable[..., list[Any]]:
+    primitive = equation.primitive
+
+    def apply(*inputs: Any, **changed: Any) -> list[Any]:
+        results = primitive.bind(*inputs, **{**equation.params, **changed})
+        return list(results) if primitive.multiple_results else [results]
+
+    return apply
+
+
+def _branch(platforms: Sequence[Sequence[str] | None], platform: str) -> int:
+    for index, names in enumerate(platforms):
+        if names is None or platform in names or (platform == "gpu" and _GPUS & set(names)):
+            return index
+    raise ValueError(f"the function has no branch for {platform}: {platforms}")

@@ -1,0 +1,51 @@
+"""Every edit of a function, whole and incrementally."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxsens.incremental import make_program
+
+
+@pytest.fixture
+def compare():
+    """`compare(f, x, grid)`: asserts that f of every edited input is the same in both ways.
+
+    Returns the program. `x` is one example; windows get new entries of the same kind.
+    """
+
+    def run(f, x, grid, *, params=(), context=(), buckets=1, scale=1.0, tolerance=1e-4):
+        x = jnp.asarray(x)
+        shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), (x, context))
+        program = make_program(f, params, *shapes, grid, "cpu", buckets)
+        window = grid.window_shape(x.shape)
+
+        def new(index):
+            key = jax.random.fold_in(jax.random.key(7), index)
+            if jnp.issubdtype(x.dtype, jnp.integer):
+                return jax.random.randint(key, window, 0, 5, x.dtype)
+            return jnp.asarray(scale, x.dtype) * jax.random.normal(key, window, x.dtype)
+
+        def whole(index):
+            edited = jax.lax.dynamic_update_slice(x, new(index), grid.start(index, x.shape))
+            return f(params, edited[None], *jax.tree.map(lambda a: a[None], context))[0]
+
+        @jax.jit
+        def both(params, x):
+            clean = program.clean(params, x, context)
+            outputs = []
+            for bucket, (positions, _) in enumerate(program.buckets):
+                indices = jnp.arange(len(positions)), jnp.asarray(positions)
+                plain = jax.vmap(whole)(indices[1])
+                edits = jax.vmap(lambda i, p, b=bucket: program.edit(clean, b, i, new(p)))(*indices)
+                outputs.append((plain, edits))
+            return outputs
+
+        for plain, edits in both(params, x):
+            assert np.isfinite(plain).all()
+            worst = np.abs(np.asarray(plain, np.float64) - edits).max(initial=0)
+            assert worst <= tolerance * max(1.0, np.abs(plain).max(initial=0))
+        return program
+
+    return run
