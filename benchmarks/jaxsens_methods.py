@@ -22,7 +22,7 @@ from benchmarks.workload import Setting, Weights, Workload, save_arrays
 from jaxsens.chunking import rows_within
 
 #: Every edit through the whole model, whatever `jaxsens.sensitivity` does by default.
-PLAIN: dict[str, Any] = {}
+PLAIN: dict[str, Any] = {"incremental": False}
 
 
 def default(workload: Workload, num_threads: int) -> "JaxsensMethod":
