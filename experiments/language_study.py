@@ -6,15 +6,17 @@ those of a byte-level BPE, trained on the training text or read from files.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray
+from jax import lax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxsens import Gaussian, Perturbation, Resample, SensitivityEstimate, Tokens, Whole
 from jaxsens import tokenization as bpe
@@ -33,7 +35,7 @@ from .study import Record
 
 #: Bucket lengths of measurements: fewer than in training, for each compiles anew for every way of
 #: measuring.
-MEASURED_LENGTHS = (32, 64, 128)
+MEASURED_LENGTHS = (32, 64, 96, 128)
 #: How noisy embeddings go on: straight into the network; layer-normed first, for every model alike;
 #: or through the authors' code, which for RoBERTa embeds them a second time.
 Route = Literal["direct", "renormalised", "authors"]
@@ -63,9 +65,13 @@ class Config:
     batch_size: int = 32
     """Texts a step."""
     learning_rate: float | None = None
-    """First learning rate of AdamW, times 0.9 after every epoch."""
+    """First learning rate of AdamW."""
+    decay: float = 0.9
+    """What the learning rate is multiplied by after every epoch."""
     weight_decay: float = 1e-4
     """AdamW's."""
+    dropout: float = 0.1
+    """Rate of dropout in all models."""
     vocab_size: int | None = None
     """Token ids of the BPE that is trained on the training texts."""
     tokenizer: str | None = None
@@ -80,6 +86,9 @@ class Config:
     """Width of the models."""
     hidden: int | None = None
     """Feed-forward width of RoBERTa; the authors kept the 3072 of roberta-base."""
+    prenorm: bool = True
+    """Layer-norm GPT-2's embeddings, so that noise is as large for it as for the others; the
+    authors' GPT-2 does not."""
     variances: tuple[float, ...] = (15.0, 4.0)
     """Variances of the noise; the first is that of the main figure."""
     num_samples: int = 3
@@ -95,8 +104,8 @@ class Config:
 
     def __post_init__(self):
         positive = (
-            "epochs evaluate_every num_train batch_size learning_rate vocab_size depth heads width "
-            "hidden num_samples num_measured num_along max_length"
+            "epochs evaluate_every num_train batch_size learning_rate decay vocab_size depth heads "
+            "width hidden num_samples num_measured num_along max_length"
         )
         for name in positive.split():
             value = getattr(self, name)
@@ -106,6 +115,8 @@ class Config:
             raise ValueError(
                 f"max_length must be at most {MEASURED_LENGTHS[-1]}; got {self.max_length}"
             )
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1); got {self.dropout}")
         if not self.models or len(set(self.models)) < len(self.models):
             raise ValueError(f"models must be named, each once; got {self.models}")
         if not self.variances or any(not variance > 0 for variance in self.variances):
@@ -127,7 +138,7 @@ class Config:
     def size(self, vocab_size: int) -> Size:
         """The models' size."""
         sizes = (self.depth, self.heads, self.width, self.hidden)
-        return Size(vocab_size, *(size or 1 for size in sizes))
+        return Size(vocab_size, *(size or 1 for size in sizes), self.dropout, self.prenorm)
 
 
 @dataclass(frozen=True)
@@ -162,7 +173,13 @@ class Encoded:
     @functools.cached_property
     def buckets(self) -> list[Bucket]:
         """By length, padded."""
-        return into_buckets(self.sequences, MEASURED_LENGTHS)
+        return into_buckets(self.sequences, MEASURED_LENGTHS, at_least=len(self.sequences) // 8)
+
+    @property
+    def training_lengths(self) -> tuple[int, ...]:
+        """Bucket lengths to train in: finer ones, each for at least an eighth of the texts."""
+        found = into_buckets(self.sequences, at_least=len(self.sequences) // 8)
+        return tuple(bucket.tokens.shape[1] for bucket in found)
 
     @property
     def padded(self) -> Int[np.ndarray, "n T"]:
@@ -228,7 +245,7 @@ def arms(config: Config, vocab_size: int) -> list[TextArm]:
     size = config.size(vocab_size)
     recipe = Recipe(
         *("adamw", config.learning_rate or 0.0, config.batch_size, "step"),
-        decay=0.9,
+        decay=config.decay,
         decay_epochs=1,
         weight_decay=config.weight_decay,
     )
@@ -266,18 +283,41 @@ def _model_name(name: str) -> ModelName:
     return "lstm" if name == "lstm" else "roberta-softmax"
 
 
-@functools.lru_cache(maxsize=64)
-def entry(model: TextModel, route: Route) -> Any:
-    """`apply_fn(variables, e, mask)`: the network from its embeddings on.
+class Entrance(NamedTuple):
+    """A trained model, and how noise enters it.
 
-    One function object for each model and route, so that nothing is compiled twice.
+    What is edited is e / σ by unit noise, so that σ and the route are numbers of the compiled
+    program, not part of it: one compilation serves every variance and route.
     """
 
-    def apply_fn(variables: Any, e: Any, mask: Array) -> Any:
-        if route == "authors":
-            e = model.apply(variables, e, mask, method="embed_again")
-        if route == "renormalised":
-            e = model.apply(variables, e, method="normalise")
+    variables: Any
+    sigma: Float[Array, ""]
+    route: Int[Array, ""]
+
+    @classmethod
+    def make(cls, variables: Any, variance: float, route: Route) -> "Entrance":
+        """For noise of this variance on this route."""
+        index = get_args(Route).index(route)
+        return cls(variables, jnp.float32(math.sqrt(variance)), jnp.int32(index))
+
+
+@functools.lru_cache(maxsize=64)
+def entry(model: TextModel) -> Any:
+    """`apply_fn(entrance, x, mask)`: the network from its embeddings e = σ x on.
+
+    One function object for each model, so that nothing is compiled twice.
+    """
+
+    def apply_fn(entrance: Entrance, x: Any, mask: Array) -> Any:
+        variables, sigma, route = entrance
+
+        def normalised(e):
+            return model.apply(variables, e, method="normalise")
+
+        def as_the_authors(e):
+            return model.apply(variables, e, mask, method="embed_again")
+
+        e = lax.switch(route, (lambda e: e, normalised, as_the_authors), sigma * x)
         return model.apply(variables, e, mask, method="from_embeddings")
 
     return apply_fn
@@ -285,8 +325,12 @@ def entry(model: TextModel, route: Route) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def embedding(model: TextModel) -> Any:
-    """`embed(variables, tokens)`, one function object for each model."""
-    return functools.partial(model.apply, method="embed")
+    """`embed(entrance, tokens)`: the embeddings in units of σ, one function for each model."""
+
+    def embed(entrance: Entrance, tokens: Int[Array, "n T"]) -> Any:
+        return model.apply(entrance.variables, tokens, method="embed") / entrance.sigma
+
+    return embed
 
 
 @functools.lru_cache(maxsize=64)
@@ -311,7 +355,7 @@ def measure(
     edit: Edit = "token",
 ) -> SensitivityEstimate:
     """Sensitivity over all real tokens; noise of the first variance unless another is given."""
-    noise = Gaussian(variance=variance or config.variances[0])
+    entrance = Entrance.make(variables, variance or config.variances[0], route)
     with Bar(f"{arm.label}: measuring", "texts") as bar:
         common: dict[str, Any] = {"key": key, "progress": bar.measured}
         if edit == "word":
@@ -321,10 +365,11 @@ def measure(
             return ragged_sensitivity(
                 apply_fn, variables, texts.buckets, resample, config.num_samples, **common
             )
-        perturbation = Perturbation(Tokens() if edit == "token" else Whole(), noise)
+        unit_noise = Gaussian(variance=1.0)
+        perturbation = Perturbation(Tokens() if edit == "token" else Whole(), unit_noise)
         return ragged_sensitivity(
-            entry(arm.model, route),
-            variables,
+            entry(arm.model),
+            entrance,
             texts.buckets,
             perturbation,
             config.num_samples,
@@ -352,7 +397,9 @@ def train(config: Config, data: TextData, arm: TextArm, folder: RunFolder) -> Tr
         folder,
         arm.name,
         arm.label,
-        BucketTrainer(arm.model, arm.recipe, config.epochs or 1),
+        BucketTrainer(
+            arm.model, arm.recipe, config.epochs or 1, lengths=data.train.training_lengths
+        ),
         jnp.asarray(data.train.padded),
         jnp.asarray(data.train.labels),
         key=train_key,

@@ -109,6 +109,7 @@ def sensitivity_table(
         )
     estimate = main[arms[0].name]
     tokens = np.concatenate([b.lengths for b in data.measured["train"].buckets])
+    padding = padding_share(into_buckets(data.train.sequences, data.train.training_lengths))
     return Table(
         title=f"Sensitivity after {config.epochs} epochs on {text_spec(config.dataset).title}",
         columns=(
@@ -120,8 +121,7 @@ def sensitivity_table(
         f"n={estimate.num_examples} training texts of {tokens.mean():.1f} tokens on average, "
         f"S={config.num_samples} draws a token. Measured: mean over texts of the mean over tokens "
         "(the definition); token-weighted: over all tokens, as the authors report. "
-        f"Vocabulary {data.vocab_size:,}; padding in training "
-        f"{padding_share(into_buckets(data.train.sequences)):.0%} of all places.",
+        f"Vocabulary {data.vocab_size:,}; padding in training {padding:.0%} of all places.",
     )
 
 

@@ -42,6 +42,8 @@ def into_buckets(
     sequences: Sequence[Int32[np.ndarray, " _"]],
     lengths: Sequence[int] = LENGTHS,
     pad_id: int = PAD_ID,
+    *,
+    at_least: int = 1,
 ) -> list[Bucket]:
     """Puts every sequence into the shortest bucket that holds it.
 
@@ -49,6 +51,8 @@ def into_buckets(
       sequences: n arrays of at least one token id each.
       lengths: the bucket lengths allowed, in any order. One that no sequence needs does not appear.
       pad_id: what to fill the rest of a row with.
+      at_least: a bucket of fewer sequences is given up, and they join the next longer one: for so
+        few, padding costs less than another compilation. The longest bucket is never given up.
 
     Returns:
       The buckets that are not empty, shortest first. Inside one the order of the dataset is kept.
@@ -73,6 +77,9 @@ def into_buckets(
             f"({bad.size} of {sizes.size} do not fit); add a longer bucket or cut them"
         )
     home = np.searchsorted(allowed, sizes)
+    for i in range(len(allowed) - 1):
+        if (home == i).sum() < at_least and (home > i).any():
+            home[home == i] = i + 1
     return [
         _bucket(sequences, np.flatnonzero(home == i), int(length), pad_id)
         for i, length in enumerate(allowed)

@@ -42,6 +42,21 @@ def test_a_length_that_fits_exactly_needs_no_padding():
     assert padding_share([bucket]) == 0
 
 
+def test_a_bucket_of_too_few_joins_the_next_longer():
+    sequences = sequences_of([2, 3, 6, 9, 9, 12])
+
+    def rows(at_least):
+        return {
+            bucket.tokens.shape[1]: bucket.rows.tolist()
+            for bucket in into_buckets(sequences, (4, 8, 10, 16, 32), at_least=at_least)
+        }
+
+    assert rows(1) == {4: [0, 1], 8: [2], 10: [3, 4], 16: [5]}
+    assert rows(2) == {4: [0, 1], 10: [2, 3, 4], 16: [5]}
+    assert rows(4) == {10: [0, 1, 2, 3, 4], 16: [5]}
+    assert rows(9) == {16: [0, 1, 2, 3, 4, 5]}
+
+
 def test_dtypes_and_order_of_lengths():
     buckets = into_buckets(sequences_of([3, 9]), lengths=(16, 4))
     assert [bucket.tokens.shape for bucket in buckets] == [(1, 4), (1, 16)]

@@ -46,21 +46,52 @@ def arm():
     return lab.arms(small, 300)[0]
 
 
-def test_without_noise_the_direct_route_is_the_model_itself(arm):
+@pytest.mark.parametrize("variance", [4.0, 15.0])
+def test_without_noise_the_direct_route_is_the_model_itself(arm, variance):
     tokens = jnp.array([[0, 7, 8, 2], [0, 9, 2, 1]])
     variables = arm.model.init(jax.random.key(0), tokens)
-    e = lab.embedding(arm.model)(variables, tokens)
-    direct, authors = (
-        lab.entry(arm.model, route)(variables, e, tokens != 1) for route in ("direct", "authors")
-    )
-    np.testing.assert_array_equal(direct, arm.model.apply(variables, tokens))
-    assert np.abs(direct - authors).max() > 1e-6
+    found = {}
+    for route in ("direct", "renormalised", "authors"):
+        entrance = lab.Entrance.make(variables, variance, route)
+        x = lab.embedding(arm.model)(entrance, tokens)
+        found[route] = lab.entry(arm.model)(entrance, x, tokens != 1)
+    expected = arm.model.apply(variables, tokens)
+    np.testing.assert_allclose(found["direct"], expected, rtol=1e-5, atol=1e-6)
+    assert np.abs(found["authors"] - expected).max() > 1e-6
+
+
+def test_unit_noise_on_scaled_embeddings_has_the_variance_asked_for(arm):
+    tokens = jnp.array([[0, 7, 8, 2]])
+    variables = arm.model.init(jax.random.key(0), tokens)
+    e = arm.model.apply(variables, tokens, method="embed")
+    noise = jax.random.normal(jax.random.key(1), e.shape)
+    entrance = lab.Entrance.make(variables, 4.0, "direct")
+    x = lab.embedding(arm.model)(entrance, tokens) + noise
+    expected = arm.model.apply(variables, e + 2 * noise, tokens != 1, method="from_embeddings")
+    found = lab.entry(arm.model)(entrance, x, tokens != 1)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_every_variance_and_route_is_the_same_program(arm):
+    from jaxsens import engine
+
+    tokens = [np.array([0, 7, 8, 2], np.int32)] * 2
+    texts = lab.Encoded(tokens, np.zeros(2, np.int32))
+    variables = arm.model.init(jax.random.key(0), jnp.asarray(tokens))
+
+    def measure(**options):
+        lab.measure(config(num_samples=2), arm, variables, texts, key=jax.random.key(1), **options)
+        return engine._chunk_totals._cache_size()
+
+    once = measure()
+    assert measure(variance=4.0) == measure(route="authors") == once
+    assert measure(edit="sentence") == once + 1
 
 
 def test_the_same_noise_moves_less_where_it_is_layer_normed_again(arm):
     tokens = jnp.array([[0, 7, 8, 2]])
     variables = arm.model.init(jax.random.key(0), tokens)
-    e = lab.embedding(arm.model)(variables, tokens)
+    e = arm.model.apply(variables, tokens, method="embed")
     noisy = e.at[0, 1].add(1000.0 * jnp.linspace(-1, 1, 8))
     embedded = {
         method: arm.model.apply(variables, noisy, *mask, method=method)
@@ -70,7 +101,7 @@ def test_the_same_noise_moves_less_where_it_is_layer_normed_again(arm):
 
 
 def test_functions_are_made_once(arm):
-    assert lab.entry(arm.model, "direct") is lab.entry(arm.model, "direct")
+    assert lab.entry(arm.model) is lab.entry(arm.model)
     assert lab.embedding(arm.model) is lab.embedding(arm.model)
 
 
