@@ -92,7 +92,7 @@ def run(config: Config, corpus: Corpus, folder: RunFolder) -> Results:
 
 def ways(config: Config, arm: TextArm) -> dict[str, dict[str, Any]]:
     """Every measurement of one model at the end of training; "main" is the paper's."""
-    if arm.name == "lstm-frozen" or "-depth-" in arm.name:
+    if not arm.in_full:
         return {"main": {}}
     return {
         "main": {},

@@ -195,7 +195,7 @@ class TextData:
     train: Encoded
     validation: Encoded
     measured: dict[str, Encoded]
-    along: Encoded
+    along: dict[str, Encoded]
     vocab_size: int
 
 
@@ -220,12 +220,13 @@ def encode(config: Config, corpus: Corpus, folder: RunFolder) -> TextData:
         "train": rng.permutation(len(train.labels))[: config.num_measured],
         "validation": rng.permutation(len(validation.labels))[: config.num_measured],
     }
-    measured = {"train": train.subset(chosen["train"])}
-    measured["validation"] = validation.subset(chosen["validation"])
-    few = np.arange(min(config.num_along or 1, len(chosen["train"])))
-    return TextData(
-        train, validation, measured, measured["train"].subset(few), tokenizer.get_vocab_size()
-    )
+    whole = {"train": train, "validation": validation}
+    measured = {split: texts.subset(chosen[split]) for split, texts in whole.items()}
+    along = {
+        split: texts.subset(np.arange(min(config.num_along or 1, len(texts.labels))))
+        for split, texts in measured.items()
+    }
+    return TextData(train, validation, measured, along, tokenizer.get_vocab_size())
 
 
 @dataclass(frozen=True)
@@ -238,6 +239,11 @@ class TextArm:
     recipe: Recipe
     stream: int
     paper: float | None = None
+
+    @property
+    def in_full(self) -> bool:
+        """Whether it is measured in every way, or in the main way alone."""
+        return self.name in LABELS
 
 
 def arms(config: Config, vocab_size: int) -> list[TextArm]:
@@ -378,6 +384,15 @@ def measure(
         )
 
 
+def along(config: Config, arm: TextArm) -> dict[str, tuple[str, float]]:
+    """Split and variance of each sensitivity that is measured along training, by field."""
+    found = {"sensitivity": ("train", config.variances[0])}
+    if not arm.in_full:
+        return found
+    other = {f"variance {v:g}": ("train", v) for v in config.variances[1:]}
+    return found | other | {"validation": ("validation", config.variances[0])}
+
+
 def train(config: Config, data: TextData, arm: TextArm, folder: RunFolder) -> TrainState:
     """Trains one model to its end, recording every evaluation; the state after the last epoch."""
     key = jax.random.fold_in(jax.random.key(config.seed), arm.stream)
@@ -386,11 +401,15 @@ def train(config: Config, data: TextData, arm: TextArm, folder: RunFolder) -> Tr
 
     def evaluate(epoch: int, variables: Any) -> Record:
         epoch_key = jax.random.fold_in(measure_key, epoch)
-        estimate = measure(config, arm, variables, data.along, key=epoch_key)
-        return {
+        record = {
+            name: measure(
+                *(config, arm, variables, data.along[split]), key=epoch_key, variance=variance
+            ).summary()
+            for name, (split, variance) in along(config, arm).items()
+        }
+        return record | {
             "train_accuracy": _accuracy(arm, variables, some),
             "test_accuracy": _accuracy(arm, variables, data.validation),
-            "sensitivity": estimate.summary(),
         }
 
     return study.follow(
