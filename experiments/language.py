@@ -23,9 +23,9 @@ from jaxsens.data.text import text_spec
 from jaxsens.results import Results, environment
 from jaxsens.runfolder import RunFolder
 
+from . import language_measuring as measuring
 from . import language_study as lab
 from . import language_views as show
-from . import views
 from .language_study import Config, Corpus, TextArm, TextData, load
 from .language_tasks import ORDERINGS
 from .study import kept, seconds
@@ -51,7 +51,7 @@ def run(config: Config, corpus: Corpus, folder: RunFolder) -> Results:
     arms = lab.arms(config, data.vocab_size)
     measured: dict[str, dict[str, SensitivityEstimate]] = {}
     for each in arms:
-        variables = lab.train(config, data, each, folder).variables
+        variables = measuring.train(config, data, each, folder).variables
         for how, options in ways(config, each).items():
             name = f"{each.name}-{how}"
             measure = functools.partial(_measure, config, data, each, variables, **options)
@@ -65,8 +65,7 @@ def run(config: Config, corpus: Corpus, folder: RunFolder) -> Results:
         title=f"Language: {text_spec(config.dataset).title}",
         summary="; ".join(f"{each.label}: {main[each.name].mean:.4f}" for each in arms) + ".",
         claims=(
-            *(views.less_sensitive(less, more, main) for less, more in pairs),
-            *show.same_order_claims(pairs, measured),
+            *show.order_claims(pairs, measured, show.unlearnt(arms, data, folder)),
             *show.depth_claims(compared, main),
             *show.position_claims(compared, main),
         ),
@@ -76,7 +75,7 @@ def run(config: Config, corpus: Corpus, folder: RunFolder) -> Results:
             *show.authors_tables(by_name, measured),
         ),
         figures=(
-            views.training_figure(compared, folder, "Fig. 7"),
+            *show.training_figures(config, compared, folder),
             show.position_figure(compared, main, folder),
             show.ways_figure(compared, measured, folder),
         ),
@@ -115,4 +114,4 @@ def _measure(
 ) -> SensitivityEstimate:
     # One key for all: models and ways of measuring share their noise, so differences are paired.
     key = jax.random.key(config.seed + 1)
-    return lab.measure(config, arm, variables, data.measured[split], key=key, **options)
+    return measuring.measure(config, arm, variables, data.measured[split], key=key, **options)

@@ -1,7 +1,8 @@
 """How the language experiment tells what it found: claims, tables and figures."""
 
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -13,7 +14,9 @@ from jaxsens.estimate import confidence_interval
 from jaxsens.results import Claim, Figure, Table
 from jaxsens.runfolder import RunFolder
 
-from .language_study import Config, TextArm, TextData
+from . import views
+from .language_study import Config, Encoded, TextArm, TextData
+from .language_tasks import PAPER
 from .study import records_of
 from .views import Estimates, less_sensitive
 
@@ -22,20 +25,53 @@ Measured = Mapping[str, Mapping[str, SensitivityEstimate]]
 Pairs = Sequence[tuple[TextArm, TextArm]]
 
 
-def same_order_claims(pairs: Pairs, measured: Measured) -> list[Claim]:
-    """Whether RoBERTa stays below the LSTM for other noise and other texts (Figs 16 and 17)."""
-    claims = []
+#: Ways of measuring that the paper has a figure of, and others that it has not.
+_ALSO_CLAIMED = ("validation", "whole text", "other words")
+#: A place is shown if at least this share of the texts have it.
+_SHOWN_PLACES = 0.1
+
+
+def constant_accuracy(texts: Encoded) -> float:
+    """Accuracy of always predicting the more frequent label."""
+    share = float(texts.labels.mean())
+    return max(share, 1 - share)
+
+
+def unlearnt(arms: Sequence[TextArm], data: TextData, folder: RunFolder) -> set[str]:
+    """Models whose 95 % interval of the validation accuracy does not lie above a constant's."""
+    constant = constant_accuracy(data.validation)
+    return {each.name for each in arms if _validation_accuracy(each, data, folder)[1] <= constant}
+
+
+def _validation_accuracy(
+    arm: TextArm, data: TextData, folder: RunFolder
+) -> tuple[float, float, float]:
+    accuracy, n = records_of(folder, arm.name)[-1]["test_accuracy"], len(data.validation.labels)
+    hits = (np.arange(n) < round(accuracy * n)).astype(float)
+    return accuracy, *confidence_interval(hits, (0.0, 1.0), 0.95)
+
+
+def order_claims(pairs: Pairs, measured: Measured, unlearnt: Collection[str]) -> list[Claim]:
+    """The orders that the paper shows; that of RoBERTa and LSTM also for other noise and texts."""
+    claims = [_order(less, more, measured["main"], unlearnt) for less, more in pairs]
     for how, estimates in measured.items():
-        if how not in ("validation", "whole text", "other words") and "variance" not in how:
+        of_paper = how == "validation" or "variance" in how
+        if not of_paper and how not in _ALSO_CLAIMED:
             continue
         for less, more in pairs:
             if (less.name, more.name) == ("roberta-softmax", "lstm"):
-                claim = less_sensitive(less, more, estimates)
-                paper = "same order" if how == "validation" or "variance" in how else "not shown"
-                claims.append(
-                    Claim(f"{claim.statement}: {how}", paper, claim.measured, claim.holds)
-                )
+                claim = _order(less, more, estimates, unlearnt)
+                paper = "same order" if of_paper else "not shown"
+                statement = f"{claim.statement}: {how}"
+                claims.append(dataclasses.replace(claim, statement=statement, paper=paper))
     return claims
+
+
+def _order(less: TextArm, more: TextArm, estimates: Estimates, unlearnt: Collection[str]) -> Claim:
+    claim = less_sensitive(less, more, estimates)
+    empty = [each.label for each in (less, more) if each.name in unlearnt]
+    warning = "".join(f"; {label} predicts no better than a constant" for label in empty)
+    return dataclasses.replace(claim, measured=claim.measured + warning)
 
 
 def depth_claims(arms: Sequence[TextArm], main: Estimates) -> list[Claim]:
@@ -95,6 +131,7 @@ def sensitivity_table(
         estimate, record = main[each.name], records_of(folder, each.name)[-1]
         low, high = estimate.ci()
         pooled, pooled_low, pooled_high = estimate.pooled()
+        accuracy, lowest, highest = _validation_accuracy(each, data, folder)
         rows.append(
             (
                 each.label,
@@ -104,7 +141,7 @@ def sensitivity_table(
                 f"{low:.4f} – {high:.4f}",
                 f"{pooled:.4f} ({pooled_low:.4f} – {pooled_high:.4f})",
                 f"{record['train_accuracy']:.3f}",
-                f"{record['test_accuracy']:.3f}",
+                f"{accuracy:.3f} ({lowest:.3f} – {highest:.3f})",
             )
         )
     estimate = main[arms[0].name]
@@ -121,6 +158,8 @@ def sensitivity_table(
         f"n={estimate.num_examples} training texts of {tokens.mean():.1f} tokens on average, "
         f"S={config.num_samples} draws a token. Measured: mean over texts of the mean over tokens "
         "(the definition); token-weighted: over all tokens, as the authors report. "
+        f"A constant predictor has validation accuracy {constant_accuracy(data.validation):.3f}; "
+        "the sensitivity of a model that is no better says little. "
         f"Vocabulary {data.vocab_size:,}; padding in training {padding:.0%} of all places.",
     )
 
@@ -163,7 +202,7 @@ def authors_tables(by_name: Mapping[str, TextArm], measured: Measured) -> list[T
         return []
     lstm, frozen = measured["main"]["lstm"], measured["main"]["lstm-frozen"]
     roberta, twice = (measured[how]["roberta-softmax"] for how in ("main", "authors"))
-    authors_gap = frozen.mean - twice.mean
+    asymmetric = frozen.per_example - twice.per_example
     rows = []
     for label, of_lstm, of_roberta in (
         ("authors: LSTM frozen, RoBERTa embedded twice", frozen, twice),
@@ -178,40 +217,107 @@ def authors_tables(by_name: Mapping[str, TextArm], measured: Measured) -> list[T
     ):
         difference = of_lstm.per_example - of_roberta.per_example
         low, high = confidence_interval(difference, (-math.inf, math.inf), 0.95)
-        gap = float(difference.mean())
-        share = f"{gap / authors_gap:.2f}" if authors_gap > 0 else "–"
-        cells = (f"{of_lstm.mean:.4f}", f"{of_roberta.mean:.4f}", f"{gap:.4f}")
-        rows.append((label, *cells, f"{low:.4f} – {high:.4f}", share))
+        cells = (f"{of_lstm.mean:.4f}", f"{of_roberta.mean:.4f}", f"{difference.mean():.4f}")
+        rows.append((label, *cells, f"{low:.4f} – {high:.4f}", _share(difference, asymmetric)))
     return [
         Table(
             title="How much of the gap between LSTM and RoBERTa is the authors' asymmetry?",
             columns=("treatment", "LSTM", "RoBERTa", "gap", "95 % interval", "of the authors' gap"),
             rows=tuple(rows),
             note="The last column divides by the gap in the first row: what is missing to 1 comes "
-            "from treating the models differently. Intervals are paired by text.",
+            "from treating the models differently; it is empty if that gap is not above 0. "
+            "Intervals are paired by text, those of the last column by the bootstrap.",
         )
     ]
 
 
+def _share(part: np.ndarray, whole: np.ndarray, num_resamples: int = 2000) -> str:
+    """mean(part) / mean(whole) with its 95 % bootstrap interval over the texts that both share."""
+    if confidence_interval(whole, (-math.inf, math.inf), 0.95)[0] <= 0:
+        return "–"
+    n = len(whole)
+    rows = np.random.default_rng(0).integers(0, n, (num_resamples, n))
+    low, high = np.quantile(part[rows].mean(axis=1) / whole[rows].mean(axis=1), [0.025, 0.975])
+    return f"{part.mean() / whole.mean():.2f} ({low:.2f} – {high:.2f})"
+
+
+def training_figures(config: Config, arms: Sequence[TextArm], folder: RunFolder) -> list[Figure]:
+    """What happens along training (Figs 7 and 18), and for other noise and texts (16 and 17)."""
+    shown = [each for each in arms if each.in_full]
+    found = [views.training_figure(shown, folder, "Fig. 7; Fig. 18 is GPT-2's")]
+    for variance in config.variances[1:]:
+        paper = PAPER.get(config.dataset, {}).get(variance, {})
+        of_paper = [
+            dataclasses.replace(each, paper=value)
+            for each in shown
+            for value in [dict(paper).get(each.name)]
+        ]
+        how = f"variance {variance:g}"
+        title = f"Fig. 16: noise of {how}"
+        name = f"training_{how.replace(' ', '_')}"
+        found.append(views.training_figure(of_paper, folder, title, name, field=how))
+    without = [dataclasses.replace(each, paper=None) for each in shown]
+    found.append(
+        views.training_figure(
+            *(without, folder, "Fig. 17: on texts not trained on", "training_validation"),
+            split="test",
+            field="validation",
+        )
+    )
+    return found + _depth_figures(config, arms, folder)
+
+
+def _depth_figures(config: Config, arms: Sequence[TextArm], folder: RunFolder) -> list[Figure]:
+    depths = [
+        dataclasses.replace(
+            each, label=f"{each.label}, {config.depth} layers" if each.in_full else each.label
+        )
+        for base in ("roberta-softmax", "lstm")
+        for each in arms
+        if each.name == base or each.name.startswith(f"{base}-depth-")
+    ]
+    if all("-depth-" not in each.name for each in depths):
+        return []
+    depths = [dataclasses.replace(each, paper=None) for each in depths]
+    return [views.training_figure(depths, folder, "Fig. 19: other depths", "training_depths")]
+
+
 def position_figure(arms: Sequence[TextArm], main: Estimates, folder: RunFolder) -> Figure:
     """Sensitivity of each place, counted from the end as in Fig. 8, and from the beginning."""
-    curves = {}
-    for each in arms:
+    shown = [each for each in arms if each.in_full]
+    panels: dict[str, dict[str, figures.Band]] = {
+        "Place, counted from the last token": {},
+        "Place, counted from the first token": {},
+    }
+    for each in shown:
         estimate = main[each.name]
-        right, left = estimate.right_aligned().per_position, estimate.per_position
-        curves[each.label] = (np.arange(len(left)), [right, left])
-    titles = ["aligned at the end", "aligned at the beginning"]
-    fig = figures.panels(titles, curves, xlabel="Place", ylabel="Sensitivity", num_columns=2)
-    figures.save(fig, folder.figures, "positions")
+        ends = (estimate.right_aligned(), 1 - estimate.num_positions), (estimate, 0)
+        for curves, (aligned, first) in zip(panels.values(), ends, strict=True):
+            curves[each.label] = _band(aligned, first)
+    figures.save(figures.bands(panels), folder.figures, "positions")
     return Figure(
         "figures/positions.png",
-        "Sensitivity of each place (Fig. 8), mean over the texts that have it: the places at the "
-        "far ends are those of a few long texts.",
+        f"Sensitivity of each place (Fig. 8), mean over the texts that have it, with 95 % "
+        f"intervals; places that fewer than {_SHOWN_PLACES:.0%} of the texts have are left out.",
+    )
+
+
+def _band(estimate: SensitivityEstimate, first: int) -> figures.Band:
+    """The places that enough texts have, numbered from `first` on."""
+    values = estimate.per_example_position
+    places = np.flatnonzero((estimate.counts > 0).mean(axis=0) >= _SHOWN_PLACES)
+    columns = [values[estimate.counts[:, place] > 0, place] for place in places]
+    ends = [confidence_interval(column, estimate.bounds, 0.95) for column in columns]
+    return figures.Band(
+        x=places + first,
+        y=[float(column.mean()) for column in columns],
+        low=[low for low, _ in ends],
+        high=[high for _, high in ends],
     )
 
 
 def ways_figure(arms: Sequence[TextArm], measured: Measured, folder: RunFolder) -> Figure:
-    """Every way of measuring, side by side (Figs 16 to 18)."""
+    """Every way of measuring, side by side."""
     shown = _in_all_ways(arms, measured)
     series = {}
     for how, found in measured.items():
@@ -220,5 +326,5 @@ def ways_figure(arms: Sequence[TextArm], measured: Measured, folder: RunFolder) 
     fig = figures.grouped_bars([each.label for each in shown], series)
     figures.save(fig, folder.figures, "ways")
     return Figure(
-        "figures/ways.png", "Every way of measuring (Figs 16 to 18), with 95 % intervals."
+        "figures/ways.png", "Every way of measuring after the last epoch, with 95 % intervals."
     )

@@ -50,9 +50,24 @@ def less_sensitive(lesser: Compared, greater: Compared, estimates: Estimates) ->
 
 
 def training_figure(
-    models: Sequence[Compared], folder: RunFolder, figure: str, name: str = "training_curves"
+    models: Sequence[Compared],
+    folder: RunFolder,
+    figure: str,
+    name: str = "training_curves",
+    *,
+    split: str = "train",
+    field: str = "sensitivity",
 ) -> Figure:
-    """Accuracy and sensitivity along training, like the paper's Figs 4 to 6."""
+    """Accuracy and sensitivity along training, like the paper's Figs 4 to 6.
+
+    Args:
+      models: those to show.
+      folder: the run's folder, with their records.
+      figure: which of the paper's figures it is, for the caption.
+      name: of the file.
+      split: "train" or "test", of which the accuracy is.
+      field: of the records, with the sensitivity.
+    """
     curves = []
     for model in models:
         mine = records_of(folder, model.name)
@@ -60,18 +75,20 @@ def training_figure(
             figures.Curve(
                 label=model.label,
                 epochs=tuple(r["epoch"] for r in mine),
-                accuracy=tuple(r["train_accuracy"] for r in mine),
-                sensitivity=tuple(r["sensitivity"]["mean"] for r in mine),
-                low=tuple(r["sensitivity"]["low"] for r in mine),
-                high=tuple(r["sensitivity"]["high"] for r in mine),
+                accuracy=tuple(r[f"{split}_accuracy"] for r in mine),
+                sensitivity=tuple(r[field]["mean"] for r in mine),
+                low=tuple(r[field]["low"] for r in mine),
+                high=tuple(r[field]["high"] for r in mine),
                 paper=model.paper,
             )
         )
-    figures.save(figures.training_curves(curves), folder.figures, name)
+    accuracy = {"train": "Training accuracy", "test": "Validation accuracy"}[split]
+    fig = figures.training_curves(curves, accuracy_label=accuracy)
+    figures.save(fig, folder.figures, name)
     with_paper = any(model.paper is not None for model in models)
     return Figure(
         f"figures/{name}.png",
-        f"Training accuracy and sensitivity against epochs, with 95 % intervals ({figure})"
+        f"{accuracy} and sensitivity against epochs, with 95 % intervals ({figure})"
         + (" and the paper's final values." if with_paper else "."),
     )
 

@@ -199,6 +199,28 @@ def test_panels_refuse_incomplete_curves(titles, curves, message):
         figures.panels(titles, curves)
 
 
+def test_bands_share_the_vertical_axis_and_show_every_interval():
+    def band(x, top):
+        return figures.Band(x, [0.1, 0.2], [0.05, 0.1], [0.2, top])
+
+    fig = figures.bands(
+        {"From the end": {"a": band([-1, 0], 0.3), "b": band([-1, 0], 0.8)},
+         "From the beginning": {"a": band([1, 2], 0.4)}}
+    )  # fmt: skip
+    assert [axes.get_xlabel() for axes in fig.axes] == ["From the end", "From the beginning"]
+    assert [len(axes.collections) for axes in fig.axes] == [2, 1]
+    assert {axes.get_ylim() for axes in fig.axes} == {(0.0, pytest.approx(1.06 * 0.8))}
+    assert [text.get_text() for text in fig.legends[0].get_texts()] == ["a", "b"]
+
+
+def test_bands_refuse_what_they_cannot_draw():
+    with pytest.raises(ValueError, match=r"as many y, low and high as x, at least 1, got \[2, 1"):
+        figures.Band([0, 1], [0.1], [0.0], [0.2])
+    for panels in ({}, {"Place": {}}):
+        with pytest.raises(ValueError, match="at least one panel"):
+            figures.bands(panels)
+
+
 def test_a_scatter_has_a_point_for_each_label():
     points = [(0.1, 0.0, 0.2), (0.3, 0.2, 0.4)]
     fig = figures.scatter(["a", "b"], points, points, xlabel="S", ylabel="mCE")

@@ -6,7 +6,7 @@ would be drawn off scale.
 """
 
 from jaxsens.figures.bars import bars, grouped_bars
-from jaxsens.figures.curves import Curve, panels, training_curves
+from jaxsens.figures.curves import Band, Curve, bands, panels, training_curves
 from jaxsens.figures.growth import growth
 from jaxsens.figures.heatmaps import patch_heatmaps
 from jaxsens.figures.scatter import scatter
@@ -14,7 +14,9 @@ from jaxsens.figures.style import PALETTE, save
 
 __all__ = [
     "PALETTE",
+    "Band",
     "Curve",
+    "bands",
     "bars",
     "grouped_bars",
     "growth",

@@ -170,6 +170,73 @@ def panels(
     return fig
 
 
+@dataclasses.dataclass(frozen=True)
+class Band:
+    """A curve with an interval at every point.
+
+    Attributes:
+        x: Where.
+        y: The values.
+        low: Lower ends of the 95 % intervals.
+        high: Upper ends.
+    """
+
+    x: Numbers
+    y: Numbers
+    low: Numbers
+    high: Numbers
+
+    def __post_init__(self) -> None:
+        lengths = [len(values) for values in (self.x, self.y, self.low, self.high)]
+        if len(set(lengths)) != 1 or not lengths[0]:
+            raise ValueError(f"expected as many y, low and high as x, at least 1, got {lengths}")
+
+
+@styled
+def bands(
+    panels: Mapping[str, Mapping[str, Band]], *, ylabel: str = "Sensitivity", height: float = 3.2
+) -> Figure:
+    """Curves with their bands in panels side by side that share the vertical axis.
+
+    Args:
+        panels: For the name of each horizontal axis, the curves by label; the order of the labels
+            fixes the colours, and the first panel's are those of the legend.
+        ylabel: Name of the vertical axis.
+        height: Of the figure, in inches.
+
+    Returns:
+        The panels, with one legend below.
+
+    Raises:
+        ValueError: There is no panel, or one without a curve.
+
+    Example:
+        >>> band = Band([0, 1], [0.1, 0.2], [0.0, 0.1], [0.2, 0.3])
+        >>> [axes.get_xlabel() for axes in bands({"Place": {"LSTM": band}}).axes]
+        ['Place']
+    """
+    if not panels or not all(panels.values()):
+        raise ValueError("expected at least one panel, each with at least one curve")
+    fig = new_figure(4.2 * len(panels), height, wspace=0.04)
+    grid = fig.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for axes, (xlabel, curves) in zip(grid, panels.items(), strict=True):
+        for i, (label, band) in enumerate(curves.items()):
+            look = look_of(i, len(band.x))
+            axes.plot(band.x, band.y, label=label, **look)
+            axes.fill_between(
+                band.x, band.low, band.high, color=look["color"], alpha=0.15, linewidth=0
+            )
+        axes.set_xlabel(xlabel)
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.margins(x=0.02)
+    highest = max(max(band.high) for curves in panels.values() for band in curves.values())
+    grid[0].set_ylim(0.0, 1.06 * max(float(highest), 1e-6))
+    grid[0].set_ylabel(ylabel)
+    handles = grid[0].get_legend_handles_labels()[0]
+    fig.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))
+    return fig
+
+
 def _mark_right_edge(axes: Axes, value: float, color: str) -> None:
     place = axes.get_yaxis_transform()
     axes.plot([0.9, 1.0], [value, value], color=color, linestyle="--", transform=place)

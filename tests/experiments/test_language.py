@@ -10,7 +10,7 @@ import pytest
 from jaxsens.run import load_experiment, main
 
 language = load_experiment("language")
-lab, show = language.lab, language.show
+lab, measuring, show = language.lab, language.measuring, language.show
 TINY = (
     "--exp language --epochs 1 --evaluate-every 1 --num-train 64 --num-measured 4 --num-along 2 "
     "--depth 1 --width 8 --heads 2 --hidden 16 --max-length 16 --num-samples 2 --variances 15"
@@ -52,9 +52,9 @@ def test_without_noise_the_direct_route_is_the_model_itself(arm, variance):
     variables = arm.model.init(jax.random.key(0), tokens)
     found = {}
     for route in ("direct", "renormalised", "authors"):
-        entrance = lab.Entrance.make(variables, variance, route)
-        x = lab.embedding(arm.model)(entrance, tokens)
-        found[route] = lab.entry(arm.model)(entrance, x, tokens != 1)
+        entrance = measuring.Entrance.make(variables, variance, route)
+        x = measuring.embedding(arm.model)(entrance, tokens)
+        found[route] = measuring.entry(arm.model)(entrance, x, tokens != 1)
     expected = arm.model.apply(variables, tokens)
     np.testing.assert_allclose(found["direct"], expected, rtol=1e-5, atol=1e-6)
     assert np.abs(found["authors"] - expected).max() > 1e-6
@@ -65,10 +65,10 @@ def test_unit_noise_on_scaled_embeddings_has_the_variance_asked_for(arm):
     variables = arm.model.init(jax.random.key(0), tokens)
     e = arm.model.apply(variables, tokens, method="embed")
     noise = jax.random.normal(jax.random.key(1), e.shape)
-    entrance = lab.Entrance.make(variables, 4.0, "direct")
-    x = lab.embedding(arm.model)(entrance, tokens) + noise
+    entrance = measuring.Entrance.make(variables, 4.0, "direct")
+    x = measuring.embedding(arm.model)(entrance, tokens) + noise
     expected = arm.model.apply(variables, e + 2 * noise, tokens != 1, method="from_embeddings")
-    found = lab.entry(arm.model)(entrance, x, tokens != 1)
+    found = measuring.entry(arm.model)(entrance, x, tokens != 1)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -80,7 +80,9 @@ def test_every_variance_and_route_is_the_same_program(arm):
     variables = arm.model.init(jax.random.key(0), jnp.asarray(tokens))
 
     def measure(**options):
-        lab.measure(config(num_samples=2), arm, variables, texts, key=jax.random.key(1), **options)
+        measuring.measure(
+            config(num_samples=2), arm, variables, texts, key=jax.random.key(1), **options
+        )
         return engine._chunk_totals._cache_size()
 
     once = measure()
@@ -101,8 +103,8 @@ def test_the_same_noise_moves_less_where_it_is_layer_normed_again(arm):
 
 
 def test_functions_are_made_once(arm):
-    assert lab.entry(arm.model) is lab.entry(arm.model)
-    assert lab.embedding(arm.model) is lab.embedding(arm.model)
+    assert measuring.entry(arm.model) is measuring.entry(arm.model)
+    assert measuring.embedding(arm.model) is measuring.embedding(arm.model)
 
 
 @pytest.mark.parametrize(

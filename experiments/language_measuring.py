@@ -1,0 +1,180 @@
+"""How the language experiment trains its models and lets noise into them.
+
+Noise goes on one layer-normed embedding at a time, at the same place of every model.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from jaxsens import Gaussian, Perturbation, Resample, SensitivityEstimate, Tokens, Whole
+from jaxsens.bucket_training import BucketTrainer
+from jaxsens.models import TextModel
+from jaxsens.progress import Bar
+from jaxsens.ragged import ragged_sensitivity
+from jaxsens.runfolder import RunFolder
+from jaxsens.tokenization import UNK_ID
+from jaxsens.training import TrainState, correct
+
+from . import study
+from .language_study import Config, Encoded, TextArm, TextData
+from .study import Record
+
+#: How noisy embeddings go on: straight into the network; layer-normed first, for every model alike;
+#: or through the authors' code, which for RoBERTa embeds them a second time.
+Route = Literal["direct", "renormalised", "authors"]
+#: What is edited: one embedding, all embeddings at once, or one token for another.
+Edit = Literal["token", "sentence", "word"]
+
+
+class Entrance(NamedTuple):
+    """A trained model, and how noise enters it.
+
+    What is edited is e / σ by unit noise, so that σ and the route are numbers of the compiled
+    program, not part of it: one compilation serves every variance and route.
+    """
+
+    variables: Any
+    sigma: Float[Array, ""]
+    route: Int[Array, ""]
+
+    @classmethod
+    def make(cls, variables: Any, variance: float, route: Route) -> "Entrance":
+        """For noise of this variance on this route."""
+        index = get_args(Route).index(route)
+        return cls(variables, jnp.float32(math.sqrt(variance)), jnp.int32(index))
+
+
+@functools.lru_cache(maxsize=64)
+def entry(model: TextModel) -> Any:
+    """`apply_fn(entrance, x, mask)`: the network from its embeddings e = σ x on.
+
+    One function object for each model, so that nothing is compiled twice.
+    """
+
+    def apply_fn(entrance: Entrance, x: Any, mask: Array) -> Any:
+        variables, sigma, route = entrance
+
+        def normalised(e):
+            return model.apply(variables, e, method="normalise")
+
+        def as_the_authors(e):
+            return model.apply(variables, e, mask, method="embed_again")
+
+        e = lax.switch(route, (lambda e: e, normalised, as_the_authors), sigma * x)
+        return model.apply(variables, e, mask, method="from_embeddings")
+
+    return apply_fn
+
+
+@functools.lru_cache(maxsize=64)
+def embedding(model: TextModel) -> Any:
+    """`embed(entrance, tokens)`: the embeddings in units of σ, one function for each model."""
+
+    def embed(entrance: Entrance, tokens: Int[Array, "n T"]) -> Any:
+        return model.apply(entrance.variables, tokens, method="embed") / entrance.sigma
+
+    return embed
+
+
+@functools.lru_cache(maxsize=64)
+def from_tokens(model: TextModel) -> Any:
+    """`apply_fn(variables, tokens, mask)`: the whole network, which sees padding by itself."""
+
+    def apply_fn(variables: Any, tokens: Int[Array, "n T"], mask: Array) -> Any:
+        return model.apply(variables, tokens)
+
+    return apply_fn
+
+
+def measure(
+    config: Config,
+    arm: TextArm,
+    variables: Any,
+    texts: Encoded,
+    *,
+    key: PRNGKeyArray,
+    variance: float | None = None,
+    route: Route = "direct",
+    edit: Edit = "token",
+) -> SensitivityEstimate:
+    """Sensitivity over all real tokens; noise of the first variance unless another is given."""
+    entrance = Entrance.make(variables, variance or config.variances[0], route)
+    with Bar(f"{arm.label}: measuring", "texts") as bar:
+        common: dict[str, Any] = {"key": key, "progress": bar.measured}
+        if edit == "word":
+            vocab_size = arm.model.vocab_size
+            resample = Perturbation(Tokens(), Resample(vocab_size, first=UNK_ID + 1))
+            apply_fn = from_tokens(arm.model)
+            return ragged_sensitivity(
+                apply_fn, variables, texts.buckets, resample, config.num_samples, **common
+            )
+        unit_noise = Gaussian(variance=1.0)
+        perturbation = Perturbation(Tokens() if edit == "token" else Whole(), unit_noise)
+        return ragged_sensitivity(
+            entry(arm.model),
+            entrance,
+            texts.buckets,
+            perturbation,
+            config.num_samples,
+            embed=embedding(arm.model),
+            **common,
+        )
+
+
+def along(config: Config, arm: TextArm) -> dict[str, tuple[str, float]]:
+    """Split and variance of each sensitivity that is measured along training, by field."""
+    found = {"sensitivity": ("train", config.variances[0])}
+    if not arm.in_full:
+        return found
+    other = {f"variance {v:g}": ("train", v) for v in config.variances[1:]}
+    return found | other | {"validation": ("validation", config.variances[0])}
+
+
+def train(config: Config, data: TextData, arm: TextArm, folder: RunFolder) -> TrainState:
+    """Trains one model to its end, recording every evaluation; the state after the last epoch."""
+    key = jax.random.fold_in(jax.random.key(config.seed), arm.stream)
+    train_key, measure_key = jax.random.split(key)
+    some = data.train.subset(np.arange(min(1000, len(data.train.labels))))
+
+    def evaluate(epoch: int, variables: Any) -> Record:
+        epoch_key = jax.random.fold_in(measure_key, epoch)
+        record = {
+            name: measure(
+                *(config, arm, variables, data.along[split]), key=epoch_key, variance=variance
+            ).summary()
+            for name, (split, variance) in along(config, arm).items()
+        }
+        return record | {
+            "train_accuracy": _accuracy(arm, variables, some),
+            "test_accuracy": _accuracy(arm, variables, data.validation),
+        }
+
+    return study.follow(
+        folder,
+        arm.name,
+        arm.label,
+        BucketTrainer(
+            arm.model, arm.recipe, config.epochs or 1, lengths=data.train.training_lengths
+        ),
+        jnp.asarray(data.train.padded),
+        jnp.asarray(data.train.labels),
+        key=train_key,
+        every=config.evaluate_every or 1,
+        evaluate=evaluate,
+    )
+
+
+def _accuracy(arm: TextArm, variables: Any, texts: Encoded) -> float:
+    hits: Sequence[np.ndarray] = [
+        correct(arm.model.apply, variables, b.tokens, texts.labels[b.rows], batch_size=100)
+        for b in texts.buckets
+    ]
+    return float(np.concatenate(hits).mean())
