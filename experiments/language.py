@@ -33,7 +33,7 @@ from .study import kept, seconds
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 
 PRESETS = {
-    "quick": Config(),
+    "quick": Config(depths=(1,)),
     "small": Config(dataset="qqp"),
     "paper": Config(dataset="qqp", depths=(8, 12)),
 }

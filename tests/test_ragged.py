@@ -75,10 +75,14 @@ def test_real_tokens_are_measured_and_padding_never():
     np.testing.assert_array_equal(counts, 4 * (np.arange(16) < LENGTHS[:, None]))
 
 
-def test_whole_sequences_have_one_position():
-    est = measure("roberta", (4, 8, 16), Perturbation(Whole(), Gaussian(variance=4.0)))
-    assert est.totals.shape == (6, 1)
-    assert (est.counts == 4).all()
+@pytest.mark.parametrize("name", MODELS)
+def test_whole_sequences_have_one_position_and_the_same_noise_in_every_bucket(name):
+    whole = Perturbation(Whole(), Gaussian(variance=4.0))
+    one, three = measure(name, (16,), whole, 8), measure(name, (4, 8, 16), whole, 8)
+    assert one.totals.shape == (6, 1)
+    assert (one.counts == 8).all()
+    np.testing.assert_array_equal(one.totals, three.totals)
+    assert one.totals.sum() > 0
 
 
 def test_replaced_words_are_never_special():

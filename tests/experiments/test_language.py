@@ -6,14 +6,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tokenizers.pre_tokenizers import ByteLevel
 
 from jaxsens.run import load_experiment, main
+from jaxsens.runfolder import RunFolder
 
 language = load_experiment("language")
 lab, measuring, show = language.lab, language.measuring, language.show
 TINY = (
     "--exp language --epochs 1 --evaluate-every 1 --num-train 64 --num-measured 4 --num-along 2 "
-    "--depth 1 --width 8 --heads 2 --hidden 16 --max-length 16 --num-samples 2 --variances 15"
+    "--depth 1 --width 8 --heads 2 --hidden 16 --max-length 16 --num-samples 2 --variances 15 4"
 )
 
 
@@ -22,10 +24,11 @@ def config(**changes):
 
 
 def test_the_paper_s_models_at_the_paper_s_sizes():
-    arms = lab.arms(language.Config(dataset="qqp", depths=(8,)).resolved("paper"), 50_265)
+    arms = lab.arms(language.PRESETS["paper"].resolved("paper"), 50_265)
     counts = {each.name: show._num_parameters(each) for each in arms}
     assert counts["roberta-softmax"] == counts["roberta-relu"] == 20_428_034
     assert counts["roberta-softmax-depth-8"] == 27_789_570
+    assert counts["roberta-softmax-depth-12"] == 35_151_106
     assert counts["lstm"] == counts["lstm-frozen"] == 14_974_210
     assert {each.name: each.paper for each in arms}["lstm"] == 0.0912
     recipe = arms[0].recipe
@@ -38,6 +41,50 @@ def test_the_authors_train_the_recurrent_weights_alone():
     frozen = {each.name: each for each in lab.arms(config(), 300)}["lstm-frozen"].recipe
     assert frozen.frozen == ("words", "norm", "head")
     assert frozen.schedule == "constant"
+
+
+def test_flags_reach_the_models_and_their_training():
+    changed = config(dropout=0.3, prenorm=False, decay=0.5, learning_rate=0.01, hidden=40)
+    arms = {each.name: each for each in lab.arms(changed, 300)}
+    assert {each.model.dropout for each in arms.values()} == {0.3}
+    assert not arms["gpt2"].model.normalised
+    assert arms["roberta-relu"].model.attention == "relu"
+    assert arms["roberta-relu"].model.hidden == 40
+    rate = arms["lstm"].recipe.rate(steps_per_epoch=10, epochs=3)
+    np.testing.assert_allclose([rate(0), rate(10)], [0.01, 0.005], rtol=1e-6)
+
+
+def test_the_other_depths_are_of_roberta_and_the_lstm():
+    arms = lab.arms(config(depths=(1, 4)), 300)
+    other = {each.name: each.model.depth for each in arms if "-depth-" in each.name}
+    assert other == {
+        f"{name}-depth-{depth}": depth for depth in (1, 4) for name in ("roberta-softmax", "lstm")
+    }
+    assert {each.name for each in arms if each.in_full} == set(lab.LABELS)
+
+
+def test_given_vocabulary_files_take_the_place_of_training_a_bpe(tmp_path):
+    tokens = [*sorted(ByteLevel.alphabet()), "th", "<|endoftext|>"]
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    (tmp_path / "encoder.json").write_text(json.dumps(vocabulary))
+    (tmp_path / "vocab.bpe").write_text("#version: 0.2\nt h\n")
+    given = config(tokenizer=str(tmp_path), num_train=4, num_along=2, num_measured=3)
+    corpus = lab.load(given, None)
+    with RunFolder.open(tmp_path / "run", "language", {}) as folder:
+        data = lab.encode(given, corpus, folder)
+        again = lab.encode(given, corpus, folder)
+    assert data.vocab_size == 256 + 1 + 5
+    assert [len(data.along[split].labels) for split in ("train", "validation")] == [2, 2]
+    assert len(data.measured["validation"].labels) == 3
+    for a, b in zip(data.train.sequences, again.train.sequences, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_buckets_of_an_eighth_of_the_texts_are_not_given_up():
+    sizes = [20] * 7 + [40] * 2 + [60] * 6 + [100]
+    texts = lab.Encoded([np.full(n, 5, np.int32) for n in sizes], np.zeros(16, np.int32))
+    assert texts.training_lengths == (32, 48, 64, 128)
+    assert [b.tokens.shape for b in texts.buckets] == [(7, 32), (8, 64), (1, 128)]
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +161,7 @@ def test_functions_are_made_once(arm):
         ("--variances 0", "variances must be positive"),
         ("--models lstm lstm", "each once"),
         ("--depths 0", "depths must be positive"),
+        ("--dropout 1", "dropout must be in [0, 1)"),
         ("--dataset mrpc", "was not found"),
         ("--tokenizer nowhere", "nowhere"),
     ],
@@ -127,10 +175,13 @@ def test_bad_flags_are_one_line(flags, message, capsys, tmp_path, monkeypatch):
 
 
 def test_a_tiny_run(tmp_path, capsys):
-    assert main([*f"{TINY} --models roberta-softmax lstm".split(), "--workdir", "run"]) == 0
+    flags = f"{TINY} --models roberta-softmax lstm --depths 2 --workdir run"
+    assert main(flags.split()) == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     sensitivity, ways, authors = results["tables"]
-    assert [row[0] for row in sensitivity["rows"]] == ["RoBERTa", "LSTM", "LSTM, frozen"]
+    assert [row[0] for row in sensitivity["rows"]] == [
+        *("RoBERTa", "LSTM", "RoBERTa, 2 layers", "LSTM, 2 layers", "LSTM, frozen")
+    ]
     assert [row[0] for row in ways["rows"]] == ["RoBERTa", "LSTM"]
     assert len(authors["rows"]) == 5
     assert (tmp_path / "run" / "tokenizer.json").exists()
@@ -138,3 +189,21 @@ def test_a_tiny_run(tmp_path, capsys):
     gap = main_["lstm"]["mean"] - main_["roberta-softmax"]["mean"]
     assert float(authors["rows"][3][3]) == pytest.approx(gap, abs=1e-4)
     assert "is less sensitive than LSTM: validation" in capsys.readouterr().out
+    names = [figure["file"] for figure in results["figures"]]
+    assert names == [
+        f"figures/{name}.png"
+        for name in (
+            *("training_curves", "training_variance_4", "training_validation", "training_depths"),
+            *("positions", "ways"),
+        )
+    ]
+    statements = [claim["statement"] for claim in results["claims"]]
+    assert "Every RoBERTa is less sensitive than every LSTM, whatever their depths" in statements
+    # One epoch of so few texts teaches nothing, and the claims say so.
+    assert "RoBERTa predicts no better than a constant" in results["claims"][0]["measured"]
+
+
+def test_a_share_of_a_gap_has_an_interval_if_there_is_a_gap():
+    whole = np.linspace(0.5, 1.5, 50)
+    assert show._share(whole / 2, whole) == "0.50 (0.50 – 0.50)"
+    assert show._share(whole / 2, whole - 1.0) == "–"
