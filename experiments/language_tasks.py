@@ -105,7 +105,7 @@ class Scale:
 #: have 2 layers for 4, so that they train on a CPU; smaller models learn with larger rates. (The
 #: generated pairs were first tried with 1e-3: there the ReLU model stayed a constant predictor.)
 SCALES: dict[Preset, Scale] = {
-    "quick": Scale(16, 4, 3e-4, 100, 32, Size(600, depth=2, heads=4, width=64, hidden=256), 32),
+    "quick": Scale(12, 4, 3e-4, 100, 32, Size(600, depth=2, heads=4, width=64, hidden=256), 32),
     "small": Scale(3, 1, 5e-4, 128, 32, Size(8000, depth=2, heads=4, width=64, hidden=256)),
     "paper": Scale(20, 1),
 }
