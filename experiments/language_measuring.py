@@ -79,7 +79,8 @@ def embedding(model: TextModel) -> Any:
     """`embed(entrance, tokens)`: the embeddings in units of σ, one function for each model."""
 
     def embed(entrance: Entrance, tokens: Int[Array, "n T"]) -> Any:
-        return model.apply(entrance.variables, tokens, method="embed") / entrance.sigma
+        e: Any = model.apply(entrance.variables, tokens, method="embed")
+        return e / entrance.sigma
 
     return embed
 

@@ -120,7 +120,8 @@ class Config:
     def size(self, vocab_size: int) -> Size:
         """The models' size."""
         sizes = (self.depth, self.heads, self.width, self.hidden)
-        return Size(vocab_size, *(size or 1 for size in sizes), self.dropout, self.prenorm)
+        depth, heads, width, hidden = (size or 1 for size in sizes)
+        return Size(vocab_size, depth, heads, width, hidden, self.dropout, self.prenorm)
 
 
 @dataclass(frozen=True)

@@ -246,12 +246,8 @@ def training_figures(config: Config, arms: Sequence[TextArm], folder: RunFolder)
     shown = [each for each in arms if each.in_full]
     found = [views.training_figure(shown, folder, "Fig. 7; Fig. 18 is GPT-2's")]
     for variance in config.variances[1:]:
-        paper = PAPER.get(config.dataset, {}).get(variance, {})
-        of_paper = [
-            dataclasses.replace(each, paper=value)
-            for each in shown
-            for value in [dict(paper).get(each.name)]
-        ]
+        paper: Mapping[str, float] = {**PAPER.get(config.dataset, {}).get(variance, {})}
+        of_paper = [dataclasses.replace(each, paper=paper.get(each.name)) for each in shown]
         how = f"variance {variance:g}"
         title = f"Fig. 16: noise of {how}"
         name = f"training_{how.replace(' ', '_')}"
