@@ -18,7 +18,15 @@ from jaxsens.models import TextModel
 from jaxsens.runfolder import RunFolder
 from jaxsens.training import Recipe
 
-from .language_tasks import LABELS, PAPER, DatasetName, ModelName, Preset, Size, scale
+from .language_tasks import (
+    LABELS,
+    DatasetName,
+    ModelName,
+    Preset,
+    Size,
+    paper_values,
+    scale,
+)
 
 #: Bucket lengths of measurements: fewer than in training, for each compiles anew for every way of
 #: measuring.
@@ -238,7 +246,7 @@ def arms(config: Config, vocab_size: int) -> list[TextArm]:
         decay_epochs=1,
         weight_decay=config.weight_decay,
     )
-    paper = PAPER.get(config.dataset, {}).get(config.variances[0], {})
+    paper = paper_values(config.dataset, config.variances[0])
     found = [
         TextArm(name, LABELS[name], size.build(name), recipe, list(LABELS).index(name),
                 paper.get(name))

@@ -118,3 +118,8 @@ _FEWER_TEXTS: dict[Preset, Scale] = {
 def scale(dataset: DatasetName, preset: Preset) -> Scale:
     """How much of everything the preset uses on this dataset."""
     return _FEWER_TEXTS.get(preset, SCALES[preset]) if dataset == "mrpc" else SCALES[preset]
+
+
+def paper_values(dataset: DatasetName, variance: float) -> dict[ModelName, float]:
+    """The paper's sensitivities for this dataset and variance, empty if it gives none."""
+    return PAPER.get(dataset, {}).get(variance, {})

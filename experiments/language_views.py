@@ -16,7 +16,7 @@ from jaxsens.runfolder import RunFolder
 
 from . import views
 from .language_study import Config, Encoded, TextArm, TextData
-from .language_tasks import PAPER
+from .language_tasks import paper_values
 from .study import records_of
 from .views import Estimates, less_sensitive
 
@@ -246,7 +246,7 @@ def training_figures(config: Config, arms: Sequence[TextArm], folder: RunFolder)
     shown = [each for each in arms if each.in_full]
     found = [views.training_figure(shown, folder, "Fig. 7; Fig. 18 is GPT-2's")]
     for variance in config.variances[1:]:
-        paper: Mapping[str, float] = {**PAPER.get(config.dataset, {}).get(variance, {})}
+        paper = {str(name): v for name, v in paper_values(config.dataset, variance).items()}
         of_paper = [dataclasses.replace(each, paper=paper.get(each.name)) for each in shown]
         how = f"variance {variance:g}"
         title = f"Fig. 16: noise of {how}"
