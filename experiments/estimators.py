@@ -30,9 +30,7 @@ from jaxsens import (
     OverlappingPatches,
     Patches,
     Perturbation,
-    ScatteredPixels,
     SensitivityEstimate,
-    Whole,
     data,
     figures,
 )
@@ -42,7 +40,16 @@ from jaxsens.runfolder import RunFolder, write_atomic
 
 from . import views
 from .study import seconds
-from .vision_study import Arm, ComparisonConfig, Images, arm, estimate_of, load, train
+from .vision_study import (
+    Arm,
+    ComparisonConfig,
+    Images,
+    arm,
+    estimate_of,
+    load,
+    scattered_pixels,
+    train,
+)
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 
@@ -62,6 +69,8 @@ class Config(ComparisonConfig):
         super().__post_init__()
         if self.edit == "donor":
             raise ValueError("estimators compares ways to add noise: edit must be gaussian")
+        if self.estimator != "patch-grid":
+            raise ValueError("estimators compares all estimators: estimator must be patch-grid")
 
 
 PRESETS = {
@@ -98,8 +107,8 @@ def ways(config: Config) -> dict[str, Way]:
     }
     if noise != misread:  # at variance 1 the misreading changes nothing
         found["patch, σ = v"] = Way(Perturbation(on_grid, misread), {})
-        found["pixels, σ² = v"] = Way(Perturbation(Whole(), ScatteredPixels(patch**2, noise)), {})
-    found[RELEASED] = Way(Perturbation(Whole(), ScatteredPixels(patch**2, misread)), {})
+        found["pixels, σ² = v"] = Way(scattered_pixels(patch, noise), {})
+    found[RELEASED] = Way(scattered_pixels(patch, misread), {})
     return found
 
 

@@ -77,7 +77,11 @@ def run(config: Config, images: Images, folder: RunFolder) -> Results:
         figures=(
             views.training_figure(compared, folder, config.task.figure),
             views.final_figure(config.epochs, compared, estimates, folder),
-            vision_views.patch_figure(config, images, compared, estimates, folder),
+            *(
+                (vision_views.patch_figure(config, images, compared, estimates, folder),)
+                if config.estimator == "patch-grid"
+                else ()
+            ),
         ),
         values={name: estimate.summary() for name, estimate in estimates.items()},
         config=dataclasses.asdict(config),

@@ -4,7 +4,7 @@ An *arm* is one model with its way of training. `train` takes it to its end; at 
 record with both accuracies and the sensitivity goes into metrics.jsonl, and whatever else the
 experiment asks for. Along training, sensitivity is estimated from random patches until its 95 %
 interval is as narrow as `tolerance`; at the end it is measured by the definition, every patch ×
-`num_samples` draws, on the first `num_measured` training images.
+`num_samples` draws, on the first `num_measured` training images, or as `estimator` says.
 """
 
 import dataclasses
@@ -20,7 +20,16 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 import jaxsens
-from jaxsens import Donor, Gaussian, Patches, Perturbation, SensitivityEstimate, data
+from jaxsens import (
+    Donor,
+    Gaussian,
+    Patches,
+    Perturbation,
+    ScatteredPixels,
+    SensitivityEstimate,
+    Whole,
+    data,
+)
 from jaxsens.objectives import Objective, cross_entropy
 from jaxsens.progress import Bar
 from jaxsens.runfolder import RunFolder, write_atomic
@@ -32,8 +41,8 @@ from .vision_tasks import LABELS, TASKS, ModelName, Preset, Task
 
 #: Flags that say what is measured, not how models are trained.
 _MEASURING = {
-    *("edit", "variance", "num_samples", "num_measured", "tolerance", "num_accuracy"),
-    *("models", "reuse"),
+    *("edit", "variance", "estimator", "num_samples", "num_measured", "tolerance"),
+    *("num_accuracy", "models", "reuse"),
 }
 #: Anything else to measure: `extra(epoch, variables) -> fields of the record`.
 Extra = Callable[[int, Any], Record]
@@ -69,8 +78,12 @@ class ImageConfig:
     """What happens to a patch: noise, or the same patch of another image."""
     variance: float | None = None
     """Variance of the noise (not its standard deviation), in units of pixels in [-1, 1]."""
+    estimator: Literal["patch-grid", "random-patches", "scattered-pixels"] = "patch-grid"
+    """Every patch as the paper defines it, `num_samples` random patches an image (the same
+    quantity), or as many scattered pixels, the variance taken for a standard deviation, as the
+    released code has it."""
     num_samples: int = 5
-    """Draws for each patch in the final measurement."""
+    """Draws for each patch (of the grid), or for each image, in the final measurement."""
     num_measured: int | None = None
     """Training images in the final measurement."""
     tolerance: float | None = None
@@ -92,6 +105,8 @@ class ImageConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive; got {value}")
+        if self.estimator == "scattered-pixels" and self.edit == "donor":
+            raise ValueError("estimator scattered-pixels adds noise: edit must be gaussian")
 
     @property
     def task(self) -> Task:
@@ -114,6 +129,8 @@ class ImageConfig:
     @property
     def perturbation(self) -> Perturbation:
         """The window edit."""
+        if self.estimator == "scattered-pixels":
+            return scattered_pixels(self.patch or 1, Gaussian(sigma=self.variance))
         edit = Donor() if self.edit == "donor" else Gaussian(variance=self.variance)
         return Perturbation(Patches(self.patch or 1), edit)
 
@@ -125,6 +142,11 @@ class ImageConfig:
                 raise ValueError(f"{self.dataset} has no model {model}; choose from {names}")
         if len(set(models)) < len(models):
             raise ValueError(f"a model is named twice: {', '.join(models)}")
+
+
+def scattered_pixels(patch: int, noise: Gaussian) -> Perturbation:
+    """Noise on as many single pixels as a patch has, drawn over the whole image."""
+    return Perturbation(Whole(), ScatteredPixels(patch**2, noise))
 
 
 @dataclass(frozen=True)
@@ -256,6 +278,7 @@ def _measure(
             config.perturbation,
             config.num_samples,
             key=jax.random.fold_in(key, epoch),
+            positions="random" if config.estimator == "random-patches" else None,
             tolerance=None if final else config.tolerance,
             progress=bar.measured,
         )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxsens import data, figures
+from jaxsens import SensitivityEstimate, data, figures
 from jaxsens.results import Claim, Figure, Table
 from jaxsens.runfolder import RunFolder
 
@@ -51,13 +51,23 @@ def sensitivity_table(
         title=f"Sensitivity after {config.epochs} epochs on {data.spec(config.dataset).title}",
         columns=("model", "paper", "measured", "95 % interval", "train acc.", "test acc."),
         rows=tuple(rows),
-        note=f"{config.perturbation.edit!r} on one {config.patch}×{config.patch} patch; "
-        f"n={estimate.num_examples} training images, T={estimate.num_positions} patches, "
-        f"S={config.num_samples} draws each"
+        note=f"{_edited(config, estimate)}; n={estimate.num_examples} training images"
         + (f"; accuracy on up to {config.num_accuracy} images" if config.num_accuracy else "")
         + ("; models reduced in size" if config.reduced else "")
         + ".",
     )
+
+
+def _edited(config: ImageConfig, estimate: SensitivityEstimate) -> str:
+    """What was edited in the final measurement, and how often."""
+    if config.estimator == "scattered-pixels":
+        return f"{config.perturbation.edit!r}, S={config.num_samples} draws an image"
+    drawn = (
+        f"S={config.num_samples} random ones of T={estimate.num_positions} patches an image"
+        if config.estimator == "random-patches"
+        else f"T={estimate.num_positions} patches, S={config.num_samples} draws each"
+    )
+    return f"{config.perturbation.edit!r} on one {config.patch}×{config.patch} patch; {drawn}"
 
 
 def patch_figure(

@@ -7,7 +7,14 @@ import jax
 import numpy as np
 import pytest
 
-from jaxsens import Gaussian, Patches, Perturbation, ScatteredPixels, Whole
+from jaxsens import (
+    Gaussian,
+    Patches,
+    Perturbation,
+    ScatteredPixels,
+    SensitivityEstimate,
+    Whole,
+)
 from jaxsens.run import load_experiment, main
 from jaxsens.sharpness_estimate import SharpnessEstimate
 from jaxsens.training import Trainer
@@ -42,6 +49,26 @@ def test_the_released_code_s_estimator_is_scattered_pixels_with_the_variance_as_
     ways = estimators.ways(estimators.Config().resolved("quick"))
     released = ways[estimators.RELEASED].perturbation
     assert released == Perturbation(Whole(), ScatteredPixels(4, Gaussian(sigma=5.0)))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "num_positions", "num_draws", "note"),
+    [
+        ("random-patches", 16, 10 * 5, "S=5 random ones of T=16 patches an image"),
+        ("scattered-pixels", 1, 10 * 5, "ScatteredPixels(count=4, noise=Gaussian(sigma=5, "),
+    ],
+)
+def test_the_estimator_can_be_selected(tiny_run, estimator, num_positions, num_draws, note):
+    flags = f"--exp vision --models mlp-leaky --estimator {estimator}"
+    results, folder, _ = tiny_run(flags)
+    text = (folder / "estimates" / "mlp-leaky.json").read_text()
+    estimate = SensitivityEstimate.from_json(text)
+    assert (estimate.num_positions, estimate.num_draws) == (num_positions, num_draws)
+    assert note in results["tables"][0]["note"]
+    assert [figure["file"] for figure in results["figures"]] == [
+        "figures/training_curves.png",
+        "figures/final.png",
+    ]
 
 
 def test_at_variance_1_nothing_can_be_misread():
@@ -146,6 +173,8 @@ def test_the_released_sharpness_switches_dropout_on():
         ("--exp sharpness --sigma -1", "finite sigma >= 0"),
         ("--exp sharpness --num-draws 1", "num_draws must be at least 2"),
         ("--exp estimators --edit donor", "edit must be gaussian"),
+        ("--exp vision --edit donor --estimator scattered-pixels", "edit must be gaussian"),
+        ("--exp estimators --estimator random-patches", "estimator must be patch-grid"),
         ("--exp ablations --depths 0", "depths must be positive"),
         ("--exp estimators --patch 3", "patch=3 does not divide image side 8"),
     ],
