@@ -1,5 +1,8 @@
 """jaxsens: how sensitive is a model to a random change of one token of its input?"""
 
+import importlib
+from types import ModuleType
+
 from jaxsens.attention import attention
 from jaxsens.edits import Donor, Flip, Gaussian, Resample, ScatteredPixels
 from jaxsens.estimate import SensitivityEstimate
@@ -32,10 +35,22 @@ __all__ = [
     "Tokens",
     "Whole",
     "attention",
+    "boolean",
+    "corruptions",
     "explain",
     "label_flip",
     "relative_l2",
     "sensitivity",
     "sharpness",
+    "spectrum",
     "squared_change",
 ]
+
+_ROOMS = ("boolean", "corruptions", "spectrum")
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Imports a public room when it is first used: a measurement needs none of them."""
+    if name in _ROOMS:
+        return importlib.import_module(f"jaxsens.{name}")
+    raise AttributeError(f"module 'jaxsens' has no attribute {name!r}")
