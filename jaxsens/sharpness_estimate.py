@@ -21,7 +21,7 @@ interval made of those 5 draws knows of it.
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -185,6 +185,32 @@ class SharpnessEstimate:
     def num_draws(self) -> int:
         """S: the draws of the weights."""
         return self.flips.per_example_draw.shape[1]
+
+    def merge(self, other: "SharpnessEstimate") -> "SharpnessEstimate":
+        """The estimate over the examples of both, which must be disjoint: shards of a data set.
+
+        Both must have the same noise on the weights: the same key, number of draws and mask.
+        """
+        mine, theirs = self._noise, other._noise
+        for field, value in mine.items():
+            if value != theirs[field]:
+                raise ValueError(
+                    f"cannot merge estimates with {field}={value!r} and {theirs[field]!r}"
+                )
+        tables = {
+            name: np.concatenate([change.per_example_draw, other.changes[name].per_example_draw])
+            for name, change in self.changes.items()
+        }
+        a, b = self.provenance, other.provenance
+        spent = {"seconds": a.seconds + b.seconds, "num_passes": a.num_passes + b.num_passes}
+        return SharpnessEstimate.of(tables, replace(a, **spent))
+
+    @property
+    def _noise(self) -> dict[str, Any]:
+        """What estimates must share to be about the same perturbed models."""
+        fields = ("perturbation", "num_weights", "perturbed_apply_fn", "seed", "precision")
+        named = {field: getattr(self.provenance, field) for field in fields}
+        return named | {"num_draws": self.num_draws, "changes": tuple(self.changes)}
 
     def __str__(self) -> str:
         shown = ", ".join(f"{name} {change}" for name, change in self.changes.items())

@@ -538,3 +538,14 @@ def test_a_logit_that_noise_makes_infinite_is_named_with_its_draw():
 def test_a_change_that_overflows_is_named():
     with pytest.raises(ValueError, match="or their change, are not finite for example 0"):
         measure(lambda w, x: 1e25 * (x @ w), jnp.ones(6), inputs(3))
+
+
+def test_merged_shards_of_one_key_are_the_whole():
+    x, y = inputs(9), labels(9)
+    whole = measure(apply_mlp, mlp(), x, y=y)
+    merged = measure(apply_mlp, mlp(), x[:4], y=y[:4]).merge(
+        measure(apply_mlp, mlp(), x[4:], y=y[4:])
+    )
+    close(merged, whole)
+    with pytest.raises(ValueError, match="cannot merge estimates with seed="):
+        whole.merge(measure(apply_mlp, mlp(), x, y=y, key=jax.random.key(1)))

@@ -1,5 +1,6 @@
 """Two-way error bars against their formulas and by simulation; JSON without loss."""
 
+import dataclasses
 import json
 import math
 
@@ -218,3 +219,33 @@ def test_json_is_standard_and_its_summary_readable():
     assert record["summary"]["l1"]["stderr"] is None
     assert record["summary"]["num_draws"] == 1
     assert estimate().summary()["flips"]["mean"] == estimate().flips.mean
+
+
+def part(est, rows, **changes):
+    """The estimate of some of the examples."""
+    tables = {name: change.per_example_draw[rows] for name, change in est.changes.items()}
+    return SharpnessEstimate.of(tables, dataclasses.replace(PROVENANCE, **changes))
+
+
+def test_merged_shards_are_the_whole():
+    whole = estimate()
+    merged = part(whole, slice(5)).merge(part(whole, slice(5, None)))
+    assert (merged.num_examples, merged.num_draws) == (12, 5)
+    for name, change in whole.changes.items():
+        assert merged.changes[name].ci() == change.ci()
+    assert merged.provenance == dataclasses.replace(PROVENANCE, seconds=0.5, num_passes=120)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (part(estimate(), slice(5), seed=(0, 8)), "seed"),
+        (part(estimate(), slice(5), perturbation="Sphere(1.0)"), "perturbation"),
+        (part(estimate(), slice(5), num_weights=1000), "num_weights=1234 and 1000"),
+        (estimate(S=4), "num_draws=5 and 4"),
+        (estimate(kinds=("flips", "l1", "squared")), "changes"),
+    ],
+)
+def test_estimates_with_other_noise_do_not_merge(other, message):
+    with pytest.raises(ValueError, match=f"cannot merge estimates with {message}"):
+        estimate().merge(other)
