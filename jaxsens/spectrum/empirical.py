@@ -21,6 +21,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy import stats
 
+from jaxsens import weight_noise
+
 #: (params, x) → (n,), (n, C) outputs or (n, width) features.
 ApplyFn = Callable[[Any, Array], Array]
 
@@ -52,6 +54,7 @@ def empirical_ntk(
     params: Any,
     x: Float[Array, "n ..."],
     *,
+    mask: Any = None,
     jacobian_bytes: int = JACOBIAN_BYTES,
 ) -> Float[Array, "n n"]:
     """(1/C) Σ_c ⟨∂_θ f_c(x_i), ∂_θ f_c(x_j)⟩ for all pairs of inputs.
@@ -59,8 +62,11 @@ def empirical_ntk(
     Args:
         apply_fn: (params, x) → (n,) or (n, C). Pass the same function object again and nothing is
             compiled again.
-        params: Its parameters, any pytree of floating-point arrays.
+        params: Its parameters, any pytree.
         x: Inputs.
+        mask: Which leaves are weights, θ: a pytree of bools with the structure of `params` or a
+            prefix of it, default all of floating point. Running statistics are not weights: for
+            Flax variables with BatchNorm give `{"params": True, "batch_stats": False}`.
         jacobian_bytes: Where the gradients of all inputs take more than this, they are made in
             blocks, each more than once.
 
@@ -68,14 +74,17 @@ def empirical_ntk(
         The kernel matrix.
 
     Raises:
-        ValueError: The gradients of a single input take more than `jacobian_bytes`.
+        ValueError: The gradients of a single input take more than `jacobian_bytes`, or the mask
+            does not fit.
 
     >>> empirical_ntk(lambda w, x: x @ w, jnp.ones(2), jnp.array([[1.0, 0.0], [1.0, 1.0]])).tolist()
     [[1.0, 1.0], [1.0, 2.0]]
     """
     outputs = jax.eval_shape(apply_fn, params, x)
     num_outputs = math.prod(outputs.shape[1:])
-    sizes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
+    selected = weight_noise.select(params, mask)
+    weights = _weights(params, selected)
+    sizes = sum(leaf.size * leaf.dtype.itemsize for leaf in weights)
     # The gradients of two blocks are alive at the same time.
     block = min(len(x), jacobian_bytes // (2 * sizes * num_outputs))
     if block < 1:
@@ -86,31 +95,41 @@ def empirical_ntk(
     parts = [x[start : start + block] for start in range(0, len(x), block)]
     with jax.default_matmul_precision("highest"):
         rows = [
-            [_products(apply_fn, params, left, None if r is left else r) for r in parts]
+            [_products(apply_fn, selected, params, left, None if r is left else r) for r in parts]
             for left in parts
         ]
     whole = jnp.concatenate([jnp.concatenate(row, axis=1) for row in rows])
     return whole / jnp.asarray(num_outputs, whole.dtype)
 
 
-@partial(jax.jit, static_argnums=0)
+def _weights(params: Any, selected: tuple[bool, ...]) -> list[Array]:
+    leaves = jax.tree.leaves(params)
+    return [jnp.asarray(leaf) for leaf, bit in zip(leaves, selected, strict=True) if bit]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
 def _products(
-    apply_fn: ApplyFn, params: Any, left: Float[Array, "n ..."], right: Float[Array, "m ..."] | None
+    apply_fn: ApplyFn,
+    selected: tuple[bool, ...],
+    params: Any,
+    left: Float[Array, "n ..."],
+    right: Float[Array, "m ..."] | None,
 ) -> Float[Array, "n m"]:
     """Sums of products of the gradients of two blocks of inputs, or of one block with itself."""
-    one = _gradients(apply_fn, params, left)
-    other = one if right is None else _gradients(apply_fn, params, right)
+    one = _gradients(apply_fn, selected, params, left)
+    other = one if right is None else _gradients(apply_fn, selected, params, right)
     products = [jnp.einsum("ncp,mcp->nm", a, b) for a, b in zip(one, other, strict=True)]
     return jnp.sum(jnp.stack(products), axis=0)
 
 
-def _gradients(apply_fn: ApplyFn, params: Any, x: Array) -> list[Float[Array, "n C size"]]:
-    def single(params, one):
-        return apply_fn(params, one[None]).reshape(-1)
+def _gradients(
+    apply_fn: ApplyFn, selected: tuple[bool, ...], params: Any, x: Array
+) -> list[Float[Array, "n C size"]]:
+    def single(weights, one):
+        return apply_fn(weight_noise.put(params, selected, weights), one[None]).reshape(-1)
 
-    jacobian = jax.vmap(jax.jacrev(single), in_axes=(None, 0))(params, x)
-    leaves = jax.tree.leaves(jacobian)
-    return [leaf.reshape(len(x), leaf.shape[1], -1) for leaf in leaves]
+    jacobian = jax.vmap(jax.jacrev(single), in_axes=(None, 0))(_weights(params, selected), x)
+    return [leaf.reshape(len(x), leaf.shape[1], -1) for leaf in jacobian]
 
 
 @dataclass(frozen=True)
