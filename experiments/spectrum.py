@@ -52,16 +52,18 @@ class Config:
     """Coordinates of the kernels that are drawn."""
     scan_pure: tuple[int, ...] = (2, 3, 4, 6, 8)
     """Dimensions of the search among single attention layers."""
-    scan_stacks: tuple[int, ...] = (4, 6)
+    scan_stacks: tuple[int, ...] = (2, 3, 4, 6)
     """Dimensions of the search among all other stacks of layers."""
     univariate_d: int = 128
     """Coordinates of the univariate spectrum."""
     finite_d: int = 6
-    """Coordinates of the finite networks."""
+    """Coordinates of the finite networks whose kernels are compared with the limit."""
     widths: tuple[int, ...] = (16, 48, 144)
     """Widths of the finite networks."""
     num_seeds: int = 8
     """Finite networks of each width."""
+    train_d: int = 6
+    """Coordinates of the networks that are trained on characters."""
     train_width: int = 64
     """Width of the networks that are trained on characters."""
     max_steps: int = 1_500
@@ -74,7 +76,7 @@ class Config:
     """Of the finite networks."""
 
     def __post_init__(self):
-        for name in ("d", "univariate_d", "finite_d", "train_width", "max_steps"):
+        for name in ("d", "univariate_d", "finite_d", "train_d", "train_width", "max_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
         if len(self.widths) < 2 or min(self.widths) < 1 or self.num_seeds < 2:
@@ -87,12 +89,12 @@ class Config:
                 "scan_pure must contain 4 (the smallest d with several wide tokens) and no d < 2; "
                 f"got {self.scan_pure} and {self.scan_stacks}"
             )
-        if self.d % 2 or self.d < 4 or self.finite_d % 2:
+        if self.d % 2 or self.d < 4 or self.finite_d % 2 or self.train_d % 2:
             raise ValueError(
-                f"d (at least 4) and finite_d must be even, to cut them into two tokens; got "
-                f"{self.d} and {self.finite_d}"
+                "d (at least 4), finite_d and train_d must be even, to cut them into two tokens; "
+                f"got {self.d}, {self.finite_d} and {self.train_d}"
             )
-        largest = max(self.d, self.finite_d, *self.scan_pure, *self.scan_stacks)
+        largest = max(self.d, self.finite_d, self.train_d, *self.scan_pure, *self.scan_stacks)
         memory.require(6 * 8 * 4**largest, f"the kernel matrix of d={largest}")
 
     def resolved(self: ConfigT, preset: str) -> ConfigT:
@@ -105,20 +107,22 @@ PRESETS = {
     "small": Config(
         d=10,
         scan_pure=(2, 3, 4, 5, 6, 8, 9, 10),
-        scan_stacks=(4, 6, 8),
+        scan_stacks=(2, 3, 4, 5, 6, 8),
         finite_d=8,
-        widths=(16, 32, 64, 128, 256, 512),
+        widths=(16, 32, 64, 128, 256),
         num_seeds=8,
-        train_width=256,
-        max_steps=10_000,
+        # `train_d` stays 6: characters that are never fitted take all the steps.
+        train_width=128,
+        max_steps=5_000,
         sets_per_degree=3,
     ),
     "paper": Config(
         d=12,
         scan_pure=(2, 3, 4, 5, 6, 7, 8, 9, 10, 12),
-        scan_stacks=(4, 6, 8, 9, 10),
+        scan_stacks=(2, 3, 4, 5, 6, 8, 9, 10),
         univariate_d=512,
         finite_d=8,
+        train_d=8,
         widths=(16, 32, 64, 128, 256, 512, 1024),
         num_seeds=16,
         train_width=1024,
@@ -322,7 +326,7 @@ def characters(config: Config) -> dict[str, list[dict[str, Any]]]:
         name: train_characters(
             Task(
                 architecture=architecture,
-                d=config.finite_d,
+                d=config.train_d,
                 width=config.train_width,
                 max_steps=config.max_steps,
                 sets_per_degree=config.sets_per_degree,

@@ -143,7 +143,8 @@ def width_figure(widths: Sequence[Mapping[str, Any]], folder: RunFolder) -> Figu
         folder,
         "width",
         "Distance of the kernel of a finite network at initialisation from its limit, "
-        "‖K_width − K‖/‖K‖ (Frobenius), mean over seeds with 95 % intervals; dashed: width^(−1/2).",
+        "‖K_width − K‖/‖K‖ (Frobenius), mean over seeds with 95 % intervals; dashed: the slope "
+        "width^(−1/2).",
     )
 
 
@@ -164,8 +165,10 @@ def _draw_widths(widths: Sequence[Mapping[str, Any]]) -> Drawing:
             **look_of(i, 1),
         )
     ends = np.array([min(across), max(across)], float)
-    axes.plot(ends, ends**-0.5, linestyle="--", color=GREY)
+    axes.plot(ends, ends**-0.5, linestyle="--", color=GREY, label="width$^{-1/2}$")
     axes.set(xscale="log", yscale="log", xlabel="width", ylabel="relative distance from the limit")
+    axes.set_xticks(across, [str(width) for width in across])
+    axes.minorticks_off()
     axes.legend()
     return fig
 
@@ -179,9 +182,8 @@ def training_figure(
         folder,
         "characters",
         "Steps of gradient descent until a finite network fits χ_U, against the μ_U of its "
-        "infinite-width tangent kernel; numbers are degrees, open marks were not fitted. Infinite "
-        "width: dashed if χ_U were an eigenfunction, crosses from the whole kernel. Characters "
-        "with μ_U = 0 are left out.",
+        "infinite-width tangent kernel; numbers are degrees, open marks were not fitted. "
+        "Characters with μ_U = 0 are left out.",
     )
 
 
@@ -193,7 +195,8 @@ def _draw_training(trained: Mapping[str, Sequence[Mapping[str, Any]]]) -> Drawin
         look = look_of(i, 1)
         rows = [row for row in rows if row["by_mu"] is not None]
         line = sorted((row["mu"], row["by_mu"]) for row in rows)
-        axes.plot(*zip(*line, strict=True), color=GREY, linestyle="--")
+        limit = {"color": GREY, "label": "infinite width, if χ_U were an eigenfunction"}
+        axes.plot(*zip(*line, strict=True), linestyle="--", **limit)
         for row in rows:
             steps = max(row["steps"], 1)
             face = look["color"] if row["fitted"] else "white"
@@ -207,6 +210,9 @@ def _draw_training(trained: Mapping[str, Sequence[Mapping[str, Any]]]) -> Drawin
                 textcoords="offset points",
                 fontsize=8,
             )
+        axes.plot([], [], look["marker"], color=look["color"], label="trained, finite width")
+        axes.plot([], [], "x", color=GREY, label="infinite width, whole kernel")
+        axes.legend(fontsize=8)
         axes.set(xscale="log", yscale="log", title=name, xlabel="μ_U of the NTK")
     grid[0].set_ylabel("steps to fit χ_U")
     return fig

@@ -11,8 +11,8 @@ from jaxsens.run import experiment_names, load_experiment, main
 from jaxsens.spectrum import MLP, Transformer
 
 TINY = (
-    "--exp spectrum --d 4 --scan-pure 2 4 --scan-stacks 4 --univariate-d 16 --finite-d 4 "
-    "--widths 4 64 --num-seeds 3 --train-width 32 --max-steps 200 --sets-per-degree 1"
+    "--exp spectrum --d 4 --scan-pure 2 4 --scan-stacks 2 4 --univariate-d 16 --finite-d 4 "
+    "--widths 4 64 --num-seeds 3 --train-d 4 --train-width 32 --max-steps 200 --sets-per-degree 1"
 )
 
 
@@ -53,6 +53,15 @@ def test_the_experiment_finds_where_the_proposition_holds(finished):
     pure = [row for row in results["values"]["scan"] if row["stack"] == "attention"]
     bits = [row for row in pure if row["tokenisation"] == "tokens of one bit"]
     assert all(row["proposition"] == (row["readout"] == "flatten") for row in bits)
+
+
+def test_attention_after_an_mlp_fails_from_two_coordinates_on(finished):
+    results, _ = finished
+    table = next(t for t in results["tables"] if t["title"].endswith("by layers"))
+    fails = {tuple(row[:3]): row[-1] for row in table["rows"]}
+    assert fails["2 × (attention, ReLU MLP)", "tokens of one bit", "flatten"] == "d = 2"
+    assert fails["attention", "tokens of one bit", "flatten"] is None
+    assert fails["attention", "several wide tokens", "flatten"] == "d = 4"
 
 
 def test_exact_statements(finished):
