@@ -6,6 +6,8 @@ folder, otherwise the same corruptions made anew from the clean test images with
 
     python -m jaxsens.run --exp robustness
     python -m jaxsens.run --exp robustness --preset small --data-dir DATA
+        CIFAR-10, 8 epochs of reduced models, 104 min on 2 cores beside other work: mean corruption
+        error 0.49 (ViT + aug.) to 0.68 (ResNet); rank correlation with sensitivity 0.43, p = 0.18
 
 The mean corruption error is the plain mean over corruptions, as is usual for CIFAR-10-C (ImageNet-C
 divides by the errors of AlexNet first). Its interval is clustered by image: every corruption is
@@ -80,7 +82,7 @@ PRESETS = {
 
 COST = {
     "quick": "generated shapes, offline",
-    "small": "CIFAR-10, reduced models, on a CPU",
+    "small": "CIFAR-10, reduced models, 8 epochs, an hour and three quarters on 2 busy cores",
     "paper": "CIFAR-10, 50 epochs, every corruption in full: for a GPU or TPU",
 }
 

@@ -6,6 +6,8 @@ prediction (ShPred), and beyond the paper the squared change and the loss.
 
     python -m jaxsens.run --exp sharpness
     python -m jaxsens.run --exp sharpness --preset small --data-dir DATA
+        CIFAR-10, 8 epochs of reduced models, 66 min on 2 cores beside other work: ShOp 0.72, with
+        the regulariser 0.53; ShPred 0.037 and 0.034, no clear difference
 
 All models get the same noise, so differences are paired by draw and by image. The code released
 with the paper compares the clean model in eval mode with a noisy copy in training mode (dropout on,
@@ -88,7 +90,7 @@ PRESETS = {
 
 COST = {
     "quick": "handwritten digits (embedded), offline",
-    "small": "CIFAR-10, reduced models, on a CPU",
+    "small": "CIFAR-10, reduced models, 8 epochs, an hour and a quarter on 2 busy cores",
     "paper": "CIFAR-10, 50 epochs, all training images: for a GPU or TPU",
 }
 
