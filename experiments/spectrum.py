@@ -14,8 +14,8 @@ they need to fit a character.
 
 Found: it holds for one token, whatever the layers; for tokens of one bit with the flatten readout,
 unless attention comes after an MLP (then it fails from d = 2 on); it fails for every kernel of
-several tokens of several bits, from d = 4 on. There the weaker ordering, of the means over each degree, holds for attention alone
-and fails for some kernels with ReLU MLPs, also from d = 4 on.
+several tokens of several bits, from d = 4 on. There the weaker ordering, of the means over each
+degree, holds for attention alone and fails for some kernels with ReLU MLPs, also from d = 4 on.
 """
 
 import dataclasses
