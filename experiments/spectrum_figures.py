@@ -51,11 +51,13 @@ def _draw_eigenvalues(univariate: Sequence[Mapping[str, Any]], drawn: Sequence[D
         found = each.found
         k = np.flatnonzero(found.mu_mean > 1e-12 * found.mu_mean.max())
         below = found.mu_mean[k] - np.maximum(found.mu_min[k], 1e-6 * found.mu_mean.max())
+        above = found.mu_max[k] - found.mu_mean[k]
         look = look_of(i, 1)
         right.errorbar(
             k + 0.08 * i,
             found.mu_mean[k],
-            [np.maximum(below, 0), found.mu_max[k] - found.mu_mean[k]],
+            # A mean of equal numbers may lie a rounding error outside of them.
+            np.maximum([below, above], 0),
             color=look["color"],
             marker=look["marker"],
             linestyle="none",

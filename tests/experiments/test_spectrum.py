@@ -1,10 +1,12 @@
 """A tiny run of `spectrum`, and the verification script with its exit status."""
 
+import dataclasses
 import importlib.util
 import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from jaxsens.run import experiment_names, load_experiment, main
@@ -81,6 +83,17 @@ def test_figures_are_drawn(finished):
     assert len(results["figures"]) == 5
     for figure in results["figures"]:
         assert (folder / figure["file"]).stat().st_size > 2_000
+
+
+def test_a_mean_that_rounds_above_the_largest_is_drawn():
+    experiment = load_experiment("spectrum")
+    (drawn, *_) = experiment.drawn_kernels(experiment.Config(d=4))
+    found = drawn.found
+    shifted = dataclasses.replace(found, mu_mean=np.nextafter(found.mu_max, np.inf))
+    drawn = dataclasses.replace(drawn, found=shifted)
+    univariate = [{"kind": "ntk", "label": "MLP", "mu": [1.0, 0.5, 0.1]}]
+    figure = experiment.drawings._draw_eigenvalues(univariate, [drawn])
+    assert len(figure.axes) == 2
 
 
 def test_a_resumed_run_repeats_nothing_and_ends_the_same(finished, tmp_path, monkeypatch):
