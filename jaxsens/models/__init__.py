@@ -1,5 +1,6 @@
 """Architectures of the papers in Flax linen, one a file: pure functions of (variables, x)."""
 
+from jaxsens.models.bare_transformer import BareTransformer
 from jaxsens.models.cnn import CNN
 from jaxsens.models.convmixer import ConvMixer
 from jaxsens.models.densenet import DenseNet
@@ -19,6 +20,7 @@ __all__ = [
     "GPT2",
     "LSTM",
     "MLP",
+    "BareTransformer",
     "ConvMixer",
     "DenseNet",
     "ResNet",
