@@ -217,9 +217,7 @@ def _measure(
 ) -> dict[str, Float[Array, " L"]]:
     keys = jax.random.split(key, len(lanes.weight_decay))
     # One lane after the other: the noise of all at once would not fit the cache.
-    return jax.lax.map(
-        lambda lane: _measure_lane(training.task, *lane), (lanes.data, params, keys)
-    )
+    return jax.lax.map(lambda lane: _measure_lane(training.task, *lane), (lanes.data, params, keys))
 
 
 def _measure_lane(

@@ -1,0 +1,246 @@
+"""Grokking: is sensitivity a progress measure, and is its hump an artefact of the noise's unit?
+
+A transformer without residuals or layer norm learns a + b mod p from some of all pairs, by
+full-batch AdamW. It memorises them at once and generalises thousands of epochs later. The paper's
+second version says that sensitivity falls long before test accuracy jumps. Its curves are smoothed
+over 5,000 epochs; here nothing is, and everything is timed run by run:
+
+* three sensitivities: the authors' (absolute noise on both operands), Definition 4.3 (one operand
+  at a time), and both with noise relative to the embedding's RMS, which weight decay shrinks;
+* rivals: weight norm, Fourier concentration and RMS of the embedding, test loss;
+* controls that do not generalise: labels without a rule, no weight decay. A measure that moves in
+  these as well announces nothing.
+
+Sparse parity, learned by an MLP, is a second task; sensitivity is there to flipping one bit, exact.
+
+    python -m jaxsens.run --exp grokking
+    python -m jaxsens.run --exp grokking --preset small
+
+quick: p = 43, half the paper's width, three times its weight decay and learning rate, so that it
+generalises within 2,000 epochs. Results: experiments/README.md.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import jax
+
+from jaxsens import Gaussian
+from jaxsens.models import BareTransformer
+from jaxsens.results import Results, environment
+from jaxsens.runfolder import RunFolder
+
+from . import grokking_figures as drawings
+from . import grokking_views as views
+from .grokking_study import Arm, Training, curves, train
+from .grokking_tasks import Addition, Parity
+from .grokking_views import Outcome
+from .study import seconds
+
+__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+
+ConfigT = TypeVar("ConfigT", bound="Config")
+Control = Literal["no-rule", "no-decay"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Flags of the experiment."""
+
+    p: int = 113
+    """Modulus."""
+    train_share: float = 0.3
+    """Share of the p² pairs to train on."""
+    width: int = 128
+    """Of the transformer."""
+    hidden: int = 512
+    """Units of its MLP."""
+    heads: int = 4
+    """Of its attention."""
+    learning_rate: float = 1e-3
+    """AdamW's."""
+    weight_decay: float = 1.0
+    """AdamW's, on all weights."""
+    epochs: int = 25_000
+    """Full-batch steps."""
+    evaluate_every: int = 50
+    """Epochs between two evaluations."""
+    num_seeds: int = 5
+    """Runs of each arm."""
+    seed: int = 42
+    """The first of the seeds."""
+    controls: tuple[Control, ...] = ("no-rule", "no-decay")
+    """Arms that should not generalise."""
+    sigma: float = 0.1
+    """Standard deviation of the absolute noise."""
+    relative_sigma: float = 0.3
+    """Standard deviation of the relative noise, in units of the embedding's RMS."""
+    num_draws: int = 5
+    """Draws of the noise at every evaluation."""
+    parity_bits: int = 30
+    """Bits of the second task."""
+    parity_degree: int = 3
+    """How many of them count."""
+    parity_train: int = 1_500
+    """Training examples."""
+    parity_hidden: int = 128
+    """Units of the MLP."""
+    parity_decay: float = 1.0
+    """AdamW's weight decay; the learning rate is 0.001."""
+    parity_epochs: int = 6_000
+    """Full-batch steps; 0 leaves the task out."""
+
+    def __post_init__(self):
+        for name in ("p", "width", "hidden", "epochs", "evaluate_every", "num_draws"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
+        if self.p < 3 or self.p % 2 == 0:
+            raise ValueError(f"p must be odd and at least 3; got {self.p}")
+        if not 0 < self.train_share < 1 or int(self.train_share * self.p**2) < 1:
+            raise ValueError(
+                f"train_share must leave pairs to train on and to test; got {self.train_share}"
+            )
+        if self.heads < 1 or self.width % self.heads:
+            raise ValueError(f"heads must divide width; got heads={self.heads}, width={self.width}")
+        if self.num_seeds < 2:
+            raise ValueError(f"num_seeds must be at least 2 for intervals; got {self.num_seeds}")
+        if not self.controls:
+            raise ValueError("controls must not be empty: without them a lead means nothing")
+        if not 0 < self.parity_degree < self.parity_bits or self.parity_train < 2:
+            raise ValueError(
+                f"sparse parity needs 0 < parity_degree < parity_bits and 2 examples; got "
+                f"{self.parity_degree}, {self.parity_bits} and {self.parity_train}"
+            )
+        Gaussian(sigma=self.sigma), Gaussian(sigma=self.relative_sigma)
+
+    def resolved(self: ConfigT, preset: str) -> ConfigT:
+        """Nothing is left open."""
+        return self
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of data and weights."""
+        return tuple(range(self.seed, self.seed + self.num_seeds))
+
+    def arms(self, weight_decay: float) -> tuple[Arm, ...]:
+        """The runs that should generalise, then the controls."""
+        controls = {
+            "no-rule": Arm("no-rule", "labels without a rule", weight_decay, rule=False),
+            "no-decay": Arm("no-decay", "no weight decay", 0.0),
+        }
+        with_rule = Arm("rule", "labels with a rule", weight_decay)
+        return with_rule, *(controls[name] for name in self.controls)
+
+    @property
+    def addition(self) -> Training:
+        """The first task."""
+        model = BareTransformer(self.p + 1, 3, self.width, self.heads, self.hidden)
+        return Training(
+            name="addition",
+            task=Addition(model, self.train_share, self.sigma, self.relative_sigma, self.num_draws),
+            arms=self.arms(self.weight_decay),
+            seeds=self.seeds,
+            learning_rate=self.learning_rate,
+            epochs=self.epochs,
+            every=self.evaluate_every,
+        )
+
+    @property
+    def parity(self) -> Training:
+        """The second task."""
+        return Training(
+            name="parity",
+            task=Parity(
+                self.parity_bits, self.parity_degree, self.parity_train, 2_000, self.parity_hidden
+            ),
+            arms=self.arms(self.parity_decay),
+            seeds=self.seeds,
+            learning_rate=1e-3,
+            epochs=self.parity_epochs,
+            every=self.evaluate_every,
+        )
+
+
+PRESETS = {
+    "quick": Config(
+        p=43,
+        train_share=0.4,
+        width=64,
+        hidden=256,
+        learning_rate=3e-3,
+        weight_decay=3.0,
+        epochs=2_000,
+        evaluate_every=25,
+        num_seeds=4,
+        parity_bits=20,
+        parity_train=600,
+        parity_epochs=5_000,
+    ),
+    "small": Config(
+        p=53,
+        train_share=0.4,
+        epochs=10_000,
+        evaluate_every=100,
+        num_seeds=3,
+        controls=("no-rule",),
+    ),
+    "paper": Config(),
+}
+
+COST = {
+    "quick": "a + b mod 43 and parity of 3 of 20 bits, 12 runs each; minutes on 2 cores",
+    "small": "a + b mod 53, the paper's model and optimiser, 6 runs of 10,000 epochs, on a CPU",
+    "paper": "a + b mod 113, 30 %, 25,000 epochs, 15 runs: 5 to 6 hours of one core, or a GPU",
+}
+
+
+def load(config: Config, data_dir: Path | None) -> None:
+    """Nothing to load: the tasks are generated."""
+
+
+def run(config: Config, data: None, folder: RunFolder) -> Results:
+    """Trains, times, draws."""
+    training = config.addition
+    train(training, folder, key=jax.random.key(config.seed))
+    title = f"Addition mod {config.p}"
+    outcomes = [Outcome.of(training, title, views.ADDITION, curves(training, folder))]
+    if config.parity_epochs:
+        training = config.parity
+        train(training, folder, key=jax.random.key(config.seed))
+        title = f"Parity of {config.parity_degree} of {config.parity_bits} bits"
+        outcomes.append(Outcome.of(training, title, views.PARITY, curves(training, folder)))
+    addition, claims = outcomes[0], []
+    for outcome in outcomes:
+        claims += views.grokking_claims(outcome)
+        if outcome is addition:
+            claims += [views.mirror_claim(outcome), *views.hump_claims(outcome)]
+        claims += views.lead_claims(outcome) if outcome.jumps else []
+    return Results(
+        experiment="grokking",
+        title="Grokking: what announces the jump of test accuracy",
+        summary=" ".join([*map(views.verdict, outcomes), views.hump_verdict(addition)]),
+        claims=tuple(claims),
+        tables=tuple(
+            table(outcome)
+            for outcome in outcomes
+            for table in (views.runs_table, views.lead_table, views.seed_table)
+            if outcome.jumps or table is views.runs_table
+        ),
+        figures=tuple(figure for outcome in outcomes for figure in _figures(outcome, folder)),
+        values={outcome.training.name: views.values(outcome) for outcome in outcomes},
+        config=dataclasses.asdict(config),
+        environment=environment(),
+        seconds=seconds(folder),
+    )
+
+
+def _figures(outcome: Outcome, folder: RunFolder) -> list[drawings.Figure]:
+    draw = [drawings.training_figure]
+    if outcome.training.name == "addition":
+        draw.append(drawings.unit_figure)
+    draw.append(drawings.measures_figure)
+    if outcome.jumps:
+        draw += [drawings.normalised_figure, drawings.leads_figure]
+    return [each(outcome, folder) for each in draw]
