@@ -97,12 +97,12 @@ def _draw_measures(outcome: Outcome) -> Drawing:
 
 def normalised_figure(outcome: Outcome, folder: RunFolder) -> Figure:
     """One run: all measures from 0 to 1, with their leads."""
-    place = outcome.jumps[0][0]
+    seed = outcome.training.seeds[outcome.jumps[0].place]
     return _saved(
         _draw_normalised(outcome),
         folder,
         f"{outcome.training.name}_normalised",
-        f"{outcome.title}, seed {outcome.training.seeds[place]}: each measure from its worst value "
+        f"{outcome.title}, seed {seed}: each measure from its worst value "
         "between memorised and jump (0) to its final value (1). Marks: since when it has covered "
         "10 % (circle) and 50 % (square) of the way; dashed: the jump.",
     )
@@ -110,24 +110,25 @@ def normalised_figure(outcome: Outcome, folder: RunFolder) -> Figure:
 
 @styled
 def _draw_normalised(outcome: Outcome) -> Drawing:
-    place, run = outcome.jumps[0]
+    jump = outcome.jumps[0]
     epochs = outcome.first["epochs"]
-    start, at = (int(np.argmax(epochs == e)) for e in (run.memorised, run.jump))
+    start, at = (int(np.argmax(epochs == e)) for e in (jump.memorised, jump.epoch))
     fig = new_figure(8.4, 4.6)
     axes = fig.subplots()
     colors = [*PALETTE, "#999999", "#8C510A"]
     for color, m in zip(colors, outcome.measures, strict=False):
-        better = m.sign * outcome.first[m.name][place]
+        better = m.sign * outcome.first[m.name][jump.place]
         worst, end = better[start : at + 1].min(), better[-1]
         if end <= worst:
             continue
         way = (better - worst) / (end - worst)
         axes.plot(epochs[start:], way[start:], color=color, lw=1.2, label=m.label)
-        for marker, lead in zip("os", run.leads[m.name], strict=False):
-            if lead is not None and run.jump is not None:
-                when = run.jump - lead
+        for marker, share in zip("os", SHARES, strict=True):
+            lead = jump.leads[m.name][share]
+            if lead is not None:
+                when = jump.epoch - lead
                 axes.plot(when, way[epochs == when], marker, color=color, markersize=6)
-    axes.axvline(run.jump, color=GREY, linestyle="--", lw=1)
+    axes.axvline(jump.epoch, color=GREY, linestyle="--", lw=1)
     axes.set(xlabel="Epoch", ylabel="Share of the way", ylim=(-0.05, 1.15))
     fig.legend(loc="outside lower center", ncols=2, fontsize=8)
     return fig
@@ -140,33 +141,32 @@ def leads_figure(outcome: Outcome, folder: RunFolder) -> Figure:
         folder,
         f"{outcome.training.name}_leads",
         f"{outcome.title}: epochs by which each measure leads the jump of test accuracy; every "
-        "run a small mark, mean and 95 % t-interval large. Right of 0: before the jump. The alarm "
-        "is given by no control run; a measure without a mark never gave it.",
+        "run a small mark, mean and 95 % t-interval large. Right of 0: before the jump. An alarm "
+        "is given by no control run; a measure without its mark never gave it.",
     )
 
 
 @styled
 def _draw_leads(outcome: Outcome) -> Drawing:
-    fig = new_figure(8.8, 0.42 * len(outcome.measures) + 1.3)
+    fig = new_figure(8.8, 0.5 * len(outcome.measures) + 1.3)
     axes = fig.subplots()
-    labels = (*(f"{share:.0%} of the way" for share in SHARES), "alarm")
-    for column, (label, marker) in enumerate(zip(labels, "os^", strict=True)):
-        color = PALETTE[column]
+    looks = zip(outcome.columns.items(), "os^vD", PALETTE, strict=False)
+    for i, ((column, label), marker, color) in enumerate(looks):
         for row, m in enumerate(outcome.measures):
             leads = outcome.leads(m.name, column)
-            lead, y = Interval.of(leads), row + 0.22 * (column - 1)
+            lead, y = Interval.of(leads), row + 0.17 * (i - 2)
             if lead is None:
                 continue
             there = [value for value in leads if value is not None]
             axes.plot(there, [y] * len(there), marker, color=color, markersize=3, alpha=0.5)
-            half = None if lead.low is None else [[lead.mean - lead.low], [lead.high - lead.mean]]
+            half = [[lead.mean - lead.low], [lead.high - lead.mean]] if lead.num > 1 else None
             axes.errorbar(lead.mean, y, xerr=half, fmt=marker, color=color, capsize=3, markersize=6)
         axes.plot([], [], marker, color=color, label=label)
     axes.axvline(0, color=GREY, linestyle="--", lw=1)
     axes.set_yticks(range(len(outcome.measures)), [m.label for m in outcome.measures], fontsize=8.5)
     axes.invert_yaxis()
     axes.set_xlabel("epochs before the jump")
-    fig.legend(loc="outside lower center", ncols=3)
+    fig.legend(loc="outside lower center", ncols=3, fontsize=8.5)
     return fig
 
 
@@ -203,8 +203,8 @@ def _draw_unit(outcome: Outcome) -> Drawing:
 
 
 def _mark_jumps(axes: Axes, outcome: Outcome) -> None:
-    for _, run in outcome.jumps:
-        axes.axvline(run.jump, color=GREY, linestyle="--", lw=0.8)
+    for jump in outcome.jumps:
+        axes.axvline(jump.epoch, color=GREY, linestyle="--", lw=0.8)
 
 
 def _saved(fig: Drawing, folder: RunFolder, name: str, caption: str) -> Figure:

@@ -15,12 +15,13 @@ such as the weight norm under weight decay, "leads" any jump. So there is an ala
 
 * alarm: the first evaluation from which on, up to the jump, the measure is better than it ever was
   in any control run that had memorised: runs of the same length without a rule, or without weight
-  decay, which do not generalise. If it is not at the jump, the first one after it, if any.
+  decay, which do not generalise. If it is not at the jump, the first one after it, if any. There
+  is one alarm for each control, and one for all of them.
 
-A measure of progress must give the alarm before the jump.
+A measure of progress must give the alarm for all controls before the jump.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +31,9 @@ from jaxsens.estimate import confidence_interval
 
 #: Test accuracy that counts as having generalised.
 GENERALISED = 0.95
-SHARES = (0.1, 0.5)
+#: Columns of the leads: shares of the way, then the controls by name, then all controls.
+SHARES = {"10 %": 0.1, "50 %": 0.5}
+ALARM = "alarm"
 
 
 @dataclass(frozen=True)
@@ -108,14 +111,6 @@ def _since(past: np.ndarray, start: int, at: int) -> int | None:
     return at + int(later[0]) if len(later) else None
 
 
-def limit(
-    values: Sequence[Float[np.ndarray, " m"]], starts: Sequence[int | None], sign: int
-) -> float | None:
-    """The best value of control runs after each had memorised; None if none ever did."""
-    seen = [sign * v[s:] for v, s in zip(values, starts, strict=True) if s is not None]
-    return float(sign * max(part.max() for part in seen)) if seen else None
-
-
 def largest_rise(values: Float[np.ndarray, " m"]) -> float:
     """max_{i<j} v_j − v_i, as a share of the largest value: 0 for a curve that only falls.
 
@@ -135,51 +130,61 @@ class Run:
       jump: epoch.
       plateau: test accuracy when memorised.
       final: test accuracy at the end.
-      leads: for every measure, epochs before the jump: at each of `SHARES`, and the alarm.
+      leads: for every measure and column, epochs before the jump.
     """
 
     memorised: int | None
     jump: int | None
     plateau: float | None
     final: float
-    leads: dict[str, list[float | None]]
+    leads: dict[str, dict[str, float | None]]
 
 
 def analyse(
     measures: Sequence[Measure],
     curves: dict[str, np.ndarray],
-    controls: Sequence[dict[str, np.ndarray]],
+    controls: Mapping[str, dict[str, np.ndarray]],
 ) -> list[Run]:
     """Every run of an arm.
 
     Args:
       measures: what to time.
       curves: the arm's "epochs" (m,) and measures (seeds, m).
-      controls: the same of arms that should not generalise. Runs that do are left out of them.
+      controls: the same of arms that should not generalise, by name. Runs that do are left out.
     """
-    quiet = [
-        {name: values[i] for name, values in control.items() if name != "epochs"}
-        for control in controls
-        for i in range(len(control["test_accuracy"]))
-        if control["test_accuracy"][i, -1] < GENERALISED
+    quiet = {name: _quiet_runs(control) for name, control in controls.items()}
+    quiet[ALARM] = [run for runs in quiet.values() for run in runs]
+    limits = {name: {m.name: limit(runs, m) for m in measures} for name, runs in quiet.items()}
+    return [_analyse_run(measures, curves["epochs"], run, limits) for run in _runs(curves)]
+
+
+def limit(runs: Sequence[dict[str, np.ndarray]], measure: Measure) -> float | None:
+    """The best value of control runs after each had memorised; None if none ever did."""
+    starts = [memorised(run["train_accuracy"]) for run in runs]
+    seen = [
+        measure.sign * run[measure.name][start:]
+        for run, start in zip(runs, starts, strict=True)
+        if start is not None
     ]
-    starts = [memorised(run["train_accuracy"]) for run in quiet]
-    limits = {m.name: limit([run[m.name] for run in quiet], starts, m.sign) for m in measures}
+    return float(measure.sign * max(part.max() for part in seen)) if seen else None
+
+
+def _runs(curves: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
     return [
-        _analyse_run(measures, curves["epochs"], {k: v[i] for k, v in _rows(curves)}, limits)
+        {name: values[i] for name, values in curves.items() if name != "epochs"}
         for i in range(len(curves["test_accuracy"]))
     ]
 
 
-def _rows(curves: dict[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:
-    return [(name, values) for name, values in curves.items() if name != "epochs"]
+def _quiet_runs(curves: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    return [run for run in _runs(curves) if run["test_accuracy"][-1] < GENERALISED]
 
 
 def _analyse_run(
     measures: Sequence[Measure],
     epochs: Int[np.ndarray, " m"],
     run: dict[str, np.ndarray],
-    limits: dict[str, float | None],
+    limits: dict[str, dict[str, float | None]],
 ) -> Run:
     final = float(run["test_accuracy"][-1])
     start = memorised(run["train_accuracy"])
@@ -190,41 +195,47 @@ def _analyse_run(
         return Run(int(epochs[start]), None, plateau, final, {})
     leads = {}
     for m in measures:
-        values, bound = run[m.name], limits[m.name]
-        found = [crossing(values, m.sign, start, at, share) for share in SHARES]
-        found.append(None if bound is None else alarm(values, m.sign, start, at, bound))
-        leads[m.name] = [None if i is None else float(epochs[at] - epochs[i]) for i in found]
+        values = run[m.name]
+        found = {name: crossing(values, m.sign, start, at, share) for name, share in SHARES.items()}
+        for name, bounds in limits.items():
+            bound = bounds[m.name]
+            found[name] = None if bound is None else alarm(values, m.sign, start, at, bound)
+        leads[m.name] = {
+            name: None if i is None else float(epochs[at] - epochs[i]) for name, i in found.items()
+        }
     return Run(int(epochs[start]), int(epochs[at]), plateau, final, leads)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over runs with its 95 % t-interval; the interval is None for a single run."""
+    """A mean over runs with its 95 % t-interval, infinite for a single run."""
 
     mean: float
-    low: float | None
-    high: float | None
+    low: float
+    high: float
     num: int
 
     @classmethod
     def of(cls, values: Sequence[float | None]) -> "Interval | None":
-        """Of the values there are; None without any."""
+        """Of the values there are; None without any.
+
+        >>> Interval.of([3.0, None, 5.0]).num
+        2
+        """
         there = np.array([v for v in values if v is not None], float)
         if not len(there):
             return None
-        if len(there) == 1:
-            return cls(float(there[0]), None, None, 1)
-        low, high = confidence_interval(there, (-np.inf, np.inf), 0.95)
-        return cls(float(there.mean()), low, high, len(there))
+        bounds = confidence_interval(there, (-np.inf, np.inf), 0.95)
+        return cls(float(there.mean()), *bounds, len(there))
 
     def text(self, digits: int = 0) -> str:
         """For tables."""
         mean = f"{self.mean:.{digits}f}"
-        if self.low is None:
+        if self.num == 1:
             return f"{mean} (one run)"
         return f"{mean} ({self.low:.{digits}f} to {self.high:.{digits}f})"
 
     @property
     def positive(self) -> bool:
         """Whether the whole interval lies above 0."""
-        return self.low is not None and self.low > 0
+        return self.low > 0

@@ -15,7 +15,7 @@ Sensitivity is measured on the training examples, in three ways for addition:
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import flax.linen as nn
 import jax
@@ -33,6 +33,7 @@ Data = dict[str, Array]
 Measured = dict[str, Float[Array, ""]]
 
 
+@runtime_checkable
 class Task(Protocol):
     """What a lane learns; hashable, so that it compiles once."""
 
@@ -101,7 +102,7 @@ class Addition:
 
     def logits(self, params: Params, inputs: Int[Array, "n 2"]) -> Float[Array, "n C"]:
         """Logits of pairs."""
-        return self.model.apply(params, inputs[:, 0], inputs[:, 1], method="on_pairs")
+        return _apply(self.model, params, *inputs.T, method="on_pairs")
 
     def measures(self, params: Params, data: Data, key: PRNGKeyArray) -> Measured:
         """Sensitivities, weight norm, the embedding's RMS and how few frequencies it has."""
@@ -135,7 +136,7 @@ class Addition:
         """Share of changed predictions for each σ: noise on both operands, and on one at a time."""
 
         def call(method: str, *args: Array) -> Any:
-            return self.model.apply(params, *args, method=method)
+            return _apply(self.model, params, *args, method=method)
 
         attended = call("attended_pairs", pairs[:, 0], pairs[:, 1])
         clean = jnp.argmax(call("read", attended), axis=-1)
@@ -201,7 +202,7 @@ class Parity:
 
     def logits(self, params: Params, inputs: Float[Array, "n T"]) -> Float[Array, "n C"]:
         """Logits of bits."""
-        return self.model.apply(params, inputs)
+        return _apply(self.model, params, inputs)
 
     def measures(self, params: Params, data: Data, key: PRNGKeyArray) -> Measured:
         """Sensitivity to one flipped bit, exact; weight norm; weight on the relevant bits."""
@@ -221,6 +222,10 @@ class Parity:
             return jnp.mean(jnp.argmax(self.logits(params, edited), -1) != clean, dtype=jnp.float32)
 
         return jax.lax.map(changed, jnp.arange(self.bits)).mean()
+
+
+def _apply(model: nn.Module, params: Params, *args: Array, method: str = "__call__") -> Any:
+    return model.apply(params, *args, method=method)
 
 
 def fourier_concentration(table: Float[Array, "p d"]) -> Float[Array, ""]:

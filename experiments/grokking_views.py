@@ -3,12 +3,22 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxsens.results import Cell, Claim, Table
 
-from .grokking_leads import GENERALISED, SHARES, Interval, Measure, Run, analyse, largest_rise
+from .grokking_leads import (
+    ALARM,
+    GENERALISED,
+    SHARES,
+    Interval,
+    Measure,
+    Run,
+    analyse,
+    largest_rise,
+)
 from .grokking_study import Training
 
 _RIVALS = (
@@ -30,7 +40,19 @@ PARITY = (
     Measure("concentration", "weight on the relevant bits", 1),
     *_RIVALS,
 )
-_ALARM = len(SHARES)
+
+
+class Jump(NamedTuple):
+    """A run that generalised: its place among the seeds, when it memorised and jumped, its leads.
+
+    Leads are those of `Run`.
+    """
+
+    place: int
+    memorised: int
+    epoch: int
+    plateau: float
+    leads: dict[str, dict[str, float | None]]
 
 
 @dataclass(frozen=True)
@@ -60,8 +82,16 @@ class Outcome:
         curves: dict[str, dict[str, np.ndarray]],
     ) -> "Outcome":
         """Times the runs of the first arm against those of all others."""
-        first, *others = (curves[arm.name] for arm in training.arms)
-        return cls(training, title, measures, curves, analyse(measures, first, others))
+        first, *others = (arm.name for arm in training.arms)
+        controls = {name: curves[name] for name in others}
+        return cls(training, title, measures, curves, analyse(measures, curves[first], controls))
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Columns of the leads with their titles."""
+        controls = {arm.name: f"alarm: {arm.label}" for arm in self.training.arms[1:]}
+        shares = {name: f"lead at {name}" for name in SHARES}
+        return shares | (controls if len(controls) > 1 else {}) | {ALARM: "alarm: all controls"}
 
     @property
     def first(self) -> dict[str, np.ndarray]:
@@ -69,39 +99,43 @@ class Outcome:
         return self.curves[self.training.arms[0].name]
 
     @property
-    def jumps(self) -> list[tuple[int, Run]]:
-        """The runs that generalised, with their places."""
-        return [(i, run) for i, run in enumerate(self.runs) if run.jump is not None]
+    def jumps(self) -> list[Jump]:
+        """The runs that generalised."""
+        return [
+            Jump(i, run.memorised, run.jump, run.plateau, run.leads)
+            for i, run in enumerate(self.runs)
+            if run.memorised is not None and run.jump is not None and run.plateau is not None
+        ]
 
-    def leads(self, measure: str, column: int) -> list[float | None]:
-        """Of the runs that generalised: at a share of `SHARES`, or the alarm."""
-        return [run.leads[measure][column] for _, run in self.jumps]
+    def leads(self, measure: str, column: str) -> list[float | None]:
+        """Of the runs that generalised."""
+        return [jump.leads[measure][column] for jump in self.jumps]
 
     def between(self, measure: str) -> list[np.ndarray]:
         """The curves from memorised to jump, of the runs that generalised."""
         epochs = self.first["epochs"]
         return [
-            self.first[measure][i][(epochs >= run.memorised) & (epochs <= run.jump)]
-            for i, run in self.jumps
+            self.first[measure][jump.place][(epochs >= jump.memorised) & (epochs <= jump.epoch)]
+            for jump in self.jumps
         ]
 
 
-def early_alarms(outcome: Outcome, measure: str) -> int:
-    """How many runs gave the alarm before the jump."""
-    return sum(lead is not None and lead > 0 for lead in outcome.leads(measure, _ALARM))
+def early_alarms(outcome: Outcome, measure: str, column: str = ALARM) -> int:
+    """How many runs gave an alarm before the jump."""
+    return sum(lead is not None and lead > 0 for lead in outcome.leads(measure, column))
 
 
 def is_progress_measure(outcome: Outcome, measure: str) -> bool:
     """Whether every run gave the alarm before the jump, with a lead whose interval is above 0."""
-    lead = Interval.of(outcome.leads(measure, _ALARM))
+    lead = Interval.of(outcome.leads(measure, ALARM))
     every = early_alarms(outcome, measure) == len(outcome.jumps) > 1
     return every and lead is not None and lead.positive
 
 
 def grokking_claims(outcome: Outcome) -> list[Claim]:
     """Whether the runs generalised late, and the controls not at all."""
-    runs, total = [run for _, run in outcome.jumps], len(outcome.runs)
-    late = [run for run in runs if run.plateau is not None and run.plateau < 0.6]
+    jumps, total = outcome.jumps, len(outcome.runs)
+    late = [jump for jump in jumps if jump.plateau < 0.6]
     # Fewer than 0.6 when memorised: sparse parity starts at 0.5, addition at the mirrored pairs.
     finals = [run.final for run in outcome.runs]
     claims = [
@@ -109,11 +143,11 @@ def grokking_claims(outcome: Outcome) -> list[Claim]:
             statement=f"{outcome.title}: test accuracy jumps above {GENERALISED} long after the "
             "training set is memorised",
             paper="yes, for 3 of 3 seeds" if outcome.title.startswith("Addition") else "–",
-            measured=f"{len(late)} of {total} runs; memorised at {_span(runs, 'memorised')}, test "
-            f"accuracy then {_span(runs, 'plateau', 3)}; jump at {_span(runs, 'jump')}; final "
+            measured=f"{len(late)} of {total} runs; memorised at {_span(jumps, 'memorised')}, test "
+            f"accuracy then {_span(jumps, 'plateau', 3)}; jump at {_span(jumps, 'epoch')}; final "
             f"{min(finals):.3f} to {max(finals):.3f}",
             holds=len(late) == total
-            and all((run.jump or 0) >= 2 * max(run.memorised or 0, 1) for run in late),
+            and all(jump.epoch >= 2 * max(jump.memorised, 1) for jump in late),
         )
     ]
     for arm in outcome.training.arms[1:]:
@@ -170,14 +204,14 @@ def hump_claims(outcome: Outcome) -> list[Claim]:
             statement="Addition: the authors' sensitivity has a hump between memorised and jump",
             paper="3.1 % → 8.6 % (seed 42): a rise of 0.64",
             measured=f"rise of {absolute.text(2)}",
-            holds=absolute.low is not None and absolute.low > 0.1,
+            holds=absolute.low > 0.1,
         ),
         Claim(
             statement="Addition: the hump is an artefact of the noise's unit: smaller with noise "
             "relative to the embedding, and there below 0.1",
             paper="–",
             measured=f"{measured}; difference {difference.text(2)}",
-            holds=difference.positive and relative.high is not None and relative.high < 0.1,
+            holds=difference.positive and relative.high < 0.1,
         ),
     ]
 
@@ -199,8 +233,7 @@ def lead_claims(outcome: Outcome) -> list[Claim]:
     for measure in outcome.measures:
         if measure.name == "test_accuracy":
             continue
-        lead = Interval.of(outcome.leads(measure.name, 0))
-        alarm = Interval.of(outcome.leads(measure.name, _ALARM))
+        lead = Interval.of(outcome.leads(measure.name, "10 %"))
         if measure.sensitivity:
             claims.append(
                 Claim(
@@ -213,18 +246,27 @@ def lead_claims(outcome: Outcome) -> list[Claim]:
                     holds=lead is not None and lead.positive,
                 )
             )
-        early = early_alarms(outcome, measure.name)
         claims.append(
             Claim(
                 statement=f"{outcome.title}: {measure.label}: a progress measure, beyond every "
                 "control before the jump",
                 paper="yes, without controls" if measure.name == "authors" else "–",
-                measured=f"alarm before the jump in {early} of {len(outcome.jumps)} runs; lead "
-                + (f"{alarm.text()} epochs in {alarm.num} with an alarm" if alarm else "none"),
+                measured=_alarms(outcome, measure.name),
                 holds=is_progress_measure(outcome, measure.name),
             )
         )
     return claims
+
+
+def _alarms(outcome: Outcome, measure: str) -> str:
+    parts = []
+    for column, title in outcome.columns.items():
+        if column not in SHARES:
+            lead = Interval.of(outcome.leads(measure, column))
+            early = early_alarms(outcome, measure, column)
+            text = f", lead {lead.text()} epochs" if lead else ""
+            parts.append(f"{title}: before the jump in {early} of {len(outcome.jumps)} runs{text}")
+    return "; ".join(parts)
 
 
 def verdict(outcome: Outcome) -> str:
@@ -236,11 +278,9 @@ def verdict(outcome: Outcome) -> str:
     for m in outcome.measures:
         if m.sensitivity:
             word = "is" if is_progress_measure(outcome, m.name) else "is not"
-            lead = Interval.of(outcome.leads(m.name, 0))
-            parts.append(
-                f"{m.label} {word} (10 % lead {lead.text() if lead else 'none'} epochs, alarm "
-                f"before the jump in {early_alarms(outcome, m.name)} of {len(outcome.jumps)} runs)"
-            )
+            lead = Interval.of(outcome.leads(m.name, "10 %"))
+            text = f"lead at 10 % {lead.text()} epochs" if lead else "it ends no lower"
+            parts.append(f"{m.label} {word} ({text}; {_alarms(outcome, m.name)})")
     return (
         f"{outcome.title}: a progress measure is one that, before the jump, goes beyond all that "
         f"it does in runs that do not generalise. {'; '.join(parts)}. All that are: "
@@ -267,15 +307,14 @@ def lead_table(outcome: Outcome) -> Table:
     """Mean leads with intervals."""
     rows: list[tuple[Cell, ...]] = []
     for m in outcome.measures:
-        leads = [Interval.of(outcome.leads(m.name, column)) for column in range(_ALARM + 1)]
+        leads = [Interval.of(outcome.leads(m.name, column)) for column in outcome.columns]
         cells = [None if lead is None else lead.text() for lead in leads]
         early = f"{early_alarms(outcome, m.name)} of {len(outcome.jumps)}"
         progress = "yes" if is_progress_measure(outcome, m.name) else "no"
         rows.append((m.label, *cells, early, progress))
-    shares = (f"lead at {share:.0%}" for share in SHARES)
     return Table(
         title=f"{outcome.title}: epochs by which measures lead the jump of test accuracy",
-        columns=("measure", *shares, "lead of the alarm", "alarm before jump", "progress measure"),
+        columns=("measure", *outcome.columns.values(), "before the jump", "progress measure"),
         rows=tuple(rows),
         note="Mean over runs, 95 % t-interval, raw curves. Lead at 10 %: since when the measure "
         "has covered a tenth of its way from its worst value after memorisation to its final one. "
@@ -288,20 +327,20 @@ def seed_table(outcome: Outcome) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for m in outcome.measures:
         cells = [
-            " / ".join("–" if lead is None else f"{lead:.0f}" for lead in run.leads[m.name])
-            for _, run in outcome.jumps
+            " / ".join(_whole(jump.leads[m.name][column]) for column in outcome.columns)
+            for jump in outcome.jumps
         ]
         rows.append((m.label, *cells))
-    seeds = (f"seed {outcome.training.seeds[i]}" for i, _ in outcome.jumps)
+    seeds = (f"seed {outcome.training.seeds[jump.place]}" for jump in outcome.jumps)
     return Table(
         title=f"{outcome.title}: the same, run by run",
         columns=("measure", *seeds),
         rows=tuple(rows),
-        note="Leads at 10 % / at 50 % / of the alarm, in epochs; a dash for what never came.",
+        note=f"In epochs: {' / '.join(outcome.columns.values())}; a dash for what never came.",
     )
 
 
-def values(outcome: Outcome) -> dict:
+def values(outcome: Outcome) -> dict[str, Any]:
     """For programs."""
     return {
         "runs": [dataclasses.asdict(run) for run in outcome.runs],
@@ -315,8 +354,12 @@ def values(outcome: Outcome) -> dict:
     }
 
 
-def _span(runs: Sequence[Run], name: str, digits: int = 0) -> str:
-    return _numbers(np.array([getattr(run, name) for run in runs], float), digits)
+def _whole(lead: float | None) -> str:
+    return "–" if lead is None else f"{lead:.0f}"
+
+
+def _span(jumps: Sequence[Jump], name: str, digits: int = 0) -> str:
+    return _numbers(np.array([getattr(jump, name) for jump in jumps], float), digits)
 
 
 def _numbers(found: np.ndarray, digits: int) -> str:
