@@ -87,10 +87,10 @@ class State:
 
 @flax.struct.dataclass
 class Lanes:
-    """What the lanes train on: arrays with a leading axis of lanes."""
+    """What the lanes train on: arrays with a leading axis of lanes, or without it of one lane."""
 
     data: Data
-    weight_decay: Float[Array, " L"]
+    weight_decay: Float[Array, "*L"]
 
 
 def train(training: Training, folder: RunFolder, *, key: PRNGKeyArray) -> State:

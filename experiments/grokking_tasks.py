@@ -21,7 +21,6 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens import Bits, Flip, Perturbation
@@ -118,7 +117,7 @@ class Addition:
             "definition": one[0],
             "authors_relative": both[1],
             "definition_relative": one[1],
-            "weight_norm": optax.global_norm(params),
+            "weight_norm": _norm(params),
             "embedding_rms": rms,
             "concentration": fourier_concentration(words),
             "mirror_share": jnp.mean(mirrored, dtype=jnp.float32),
@@ -209,7 +208,7 @@ class Parity:
         power = jnp.sum(params["params"]["Dense_0"]["kernel"] ** 2, axis=1)
         return {
             "definition": self._sensitivity(params, data["inputs"][: self.num_train]),
-            "weight_norm": optax.global_norm(params),
+            "weight_norm": _norm(params),
             "concentration": jnp.sum(power, where=data["relevant"]) / jnp.sum(power),
         }
 
@@ -226,6 +225,10 @@ class Parity:
 
 def _apply(model: nn.Module, params: Params, *args: Array, method: str = "__call__") -> Any:
     return model.apply(params, *args, method=method)
+
+
+def _norm(params: Params) -> Float[Array, ""]:
+    return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params)))
 
 
 def fourier_concentration(table: Float[Array, "p d"]) -> Float[Array, ""]:

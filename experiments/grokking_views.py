@@ -273,18 +273,24 @@ def verdict(outcome: Outcome) -> str:
     """The plain answer, for the summary."""
     if not outcome.jumps:
         return f"{outcome.title}: no run generalised, so nothing can be said about leads."
-    good = [m.label for m in outcome.measures if is_progress_measure(outcome, m.name)]
-    parts = []
+    total, parts = len(outcome.jumps), []
     for m in outcome.measures:
         if m.sensitivity:
-            word = "is" if is_progress_measure(outcome, m.name) else "is not"
             lead = Interval.of(outcome.leads(m.name, "10 %"))
-            text = f"lead at 10 % {lead.text()} epochs" if lead else "it ends no lower"
-            parts.append(f"{m.label} {word} ({text}; {_alarms(outcome, m.name)})")
+            parts.append(
+                f"{m.label}: {'yes' if is_progress_measure(outcome, m.name) else 'no'} (alarm "
+                f"before the jump in {early_alarms(outcome, m.name)} of {total} runs; covers 10 % "
+                f"of its way {lead.text() if lead else 'never'} epochs before)"
+            )
+    rivals = [
+        m.label
+        for m in outcome.measures
+        if not m.sensitivity and is_progress_measure(outcome, m.name)
+    ]
     return (
-        f"{outcome.title}: a progress measure is one that, before the jump, goes beyond all that "
-        f"it does in runs that do not generalise. {'; '.join(parts)}. All that are: "
-        f"{', '.join(good) or 'none'}."
+        f"{outcome.title}: is sensitivity a progress measure, that is, does it, before the jump, "
+        f"go beyond all that it does in runs that do not generalise? {'; '.join(parts)}. Of the "
+        f"rivals these do: {', '.join(rivals) or 'none'}."
     )
 
 
