@@ -34,9 +34,9 @@ from jaxsens.runfolder import RunFolder
 
 from . import grokking_figures as drawings
 from . import grokking_views as views
+from .grokking_outcome import ADDITION, PARITY, Outcome
 from .grokking_study import Arm, Training, curves, train
 from .grokking_tasks import Addition, Parity
-from .grokking_views import Outcome
 from .study import seconds
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
@@ -205,12 +205,12 @@ def run(config: Config, data: None, folder: RunFolder) -> Results:
     training = config.addition
     train(training, folder, key=jax.random.key(config.seed))
     title = f"Addition mod {config.p}"
-    outcomes = [Outcome.of(training, title, views.ADDITION, curves(training, folder))]
+    outcomes = [Outcome.of(training, title, ADDITION, curves(training, folder))]
     if config.parity_epochs:
         training = config.parity
         train(training, folder, key=jax.random.key(config.seed))
         title = f"Parity of {config.parity_degree} of {config.parity_bits} bits"
-        outcomes.append(Outcome.of(training, title, views.PARITY, curves(training, folder)))
+        outcomes.append(Outcome.of(training, title, PARITY, curves(training, folder)))
     addition, claims = outcomes[0], []
     for outcome in outcomes:
         claims += views.grokking_claims(outcome)

@@ -12,7 +12,7 @@ from jaxsens.results import Figure
 from jaxsens.runfolder import RunFolder
 
 from .grokking_leads import SHARES, Interval, Measure
-from .grokking_views import Outcome
+from .grokking_outcome import Outcome
 
 
 def training_figure(outcome: Outcome, folder: RunFolder) -> Figure:

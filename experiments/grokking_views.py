@@ -2,134 +2,17 @@
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from jaxsens.results import Cell, Claim, Table
 
-from .grokking_leads import (
-    ALARM,
-    GENERALISED,
-    SHARES,
-    Interval,
-    Measure,
-    Run,
-    analyse,
-    largest_rise,
-)
-from .grokking_study import Training
+from .grokking_leads import GENERALISED, SHARES, Interval, largest_rise
+from .grokking_outcome import Jump, Outcome, beyond_accuracy, early_alarms, is_progress_measure
 
-_RIVALS = (
-    Measure("weight_norm", "weight norm", -1),
-    Measure("test_loss", "test loss", -1),
-    Measure("test_accuracy", "test accuracy", 1),
-)
-ADDITION = (
-    Measure("authors", "sensitivity, authors': both operands, absolute", -1, True),
-    Measure("definition", "sensitivity, Def. 4.3: one operand, absolute", -1, True),
-    Measure("authors_relative", "sensitivity: both operands, relative", -1, True),
-    Measure("definition_relative", "sensitivity: one operand, relative", -1, True),
-    Measure("concentration", "Fourier concentration of the embedding", 1),
-    Measure("embedding_rms", "RMS of the embedding", -1),
-    *_RIVALS,
-)
-PARITY = (
-    Measure("definition", "sensitivity, Def. 4.3: one bit flipped", -1, True),
-    Measure("concentration", "weight on the relevant bits", 1),
-    *_RIVALS,
-)
-
-
-class Jump(NamedTuple):
-    """A run that generalised: its place among the seeds, when it memorised and jumped, its leads.
-
-    Leads are those of `Run`.
-    """
-
-    place: int
-    memorised: int
-    epoch: int
-    plateau: float
-    leads: dict[str, dict[str, float | None]]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a task gave: curves of every arm, the runs of the first one, which has a rule.
-
-    Attributes:
-      training: what was trained.
-      title: the task for readers.
-      measures: what may announce the jump.
-      curves: by arm, "epochs" and measures (seeds, evaluations).
-      runs: of the first arm, one a seed.
-    """
-
-    training: Training
-    title: str
-    measures: tuple[Measure, ...]
-    curves: dict[str, dict[str, np.ndarray]]
-    runs: list[Run]
-
-    @classmethod
-    def of(
-        cls,
-        training: Training,
-        title: str,
-        measures: tuple[Measure, ...],
-        curves: dict[str, dict[str, np.ndarray]],
-    ) -> "Outcome":
-        """Times the runs of the first arm against those of all others."""
-        first, *others = (arm.name for arm in training.arms)
-        controls = {name: curves[name] for name in others}
-        return cls(training, title, measures, curves, analyse(measures, curves[first], controls))
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """Columns of the leads with their titles."""
-        controls = {arm.name: f"alarm: {arm.label}" for arm in self.training.arms[1:]}
-        shares = {name: f"lead at {name}" for name in SHARES}
-        return shares | (controls if len(controls) > 1 else {}) | {ALARM: "alarm: all controls"}
-
-    @property
-    def first(self) -> dict[str, np.ndarray]:
-        """The curves of the runs that should generalise."""
-        return self.curves[self.training.arms[0].name]
-
-    @property
-    def jumps(self) -> list[Jump]:
-        """The runs that generalised."""
-        return [
-            Jump(i, run.memorised, run.jump, run.plateau, run.leads)
-            for i, run in enumerate(self.runs)
-            if run.memorised is not None and run.jump is not None and run.plateau is not None
-        ]
-
-    def leads(self, measure: str, column: str) -> list[float | None]:
-        """Of the runs that generalised."""
-        return [jump.leads[measure][column] for jump in self.jumps]
-
-    def between(self, measure: str) -> list[np.ndarray]:
-        """The curves from memorised to jump, of the runs that generalised."""
-        epochs = self.first["epochs"]
-        return [
-            self.first[measure][jump.place][(epochs >= jump.memorised) & (epochs <= jump.epoch)]
-            for jump in self.jumps
-        ]
-
-
-def early_alarms(outcome: Outcome, measure: str, column: str = ALARM) -> int:
-    """How many runs gave an alarm before the jump."""
-    return sum(lead is not None and lead > 0 for lead in outcome.leads(measure, column))
-
-
-def is_progress_measure(outcome: Outcome, measure: str) -> bool:
-    """Whether every run gave the alarm before the jump, with a lead whose interval is above 0."""
-    lead = Interval.of(outcome.leads(measure, ALARM))
-    every = early_alarms(outcome, measure) == len(outcome.jumps) > 1
-    return every and lead is not None and lead.positive
+#: Training accuracies from which on a hump is looked for.
+HUMP_FROM = (1.0, 0.99)
 
 
 def grokking_claims(outcome: Outcome) -> list[Claim]:
@@ -167,7 +50,8 @@ def mirror_claim(outcome: Outcome) -> Claim:
     """What the plateau of test accuracy is made of."""
     names = ("test_accuracy", "mirror_share", "mirrored_accuracy", "new_accuracy")
     middle = {
-        name: np.array([part[len(part) // 2] for part in outcome.between(name)]) for name in names
+        name: np.array([part[len(part) // 2] for part in outcome.from_accuracy(name, 1.0)])
+        for name in names
     }
     spans = {name: _numbers(values, 3) for name, values in middle.items()}
     return Claim(
@@ -184,33 +68,44 @@ def mirror_claim(outcome: Outcome) -> Claim:
 
 
 def hump_claims(outcome: Outcome) -> list[Claim]:
-    """Whether the rise of sensitivity on the plateau depends on the unit of the noise."""
+    """Whether the rise of sensitivity on the plateau depends on the unit of the noise.
+
+    The rise is looked for from memorised on and, beside it, from a training accuracy of 0.99 on.
+    The second was added after the first quick run, in which a last pair of one seed was learned
+    only after the rise.
+    """
+    return [
+        claim
+        for accuracy in HUMP_FROM
+        for claim in _hump_claims(outcome, accuracy)
+        if outcome.jumps
+    ]
+
+
+def _hump_claims(outcome: Outcome, accuracy: float) -> list[Claim]:
     rises = {
-        name: [largest_rise(part) for part in outcome.between(name)]
+        name: [largest_rise(part) for part in outcome.from_accuracy(name, accuracy)]
         for name in ("authors", "authors_relative")
     }
     absolute, relative = (Interval.of(values) for values in rises.values())
-    difference = Interval.of(
-        [a - r for a, r in zip(rises["authors"], rises["authors_relative"], strict=True)]
-    )
+    pairs = zip(rises["authors"], rises["authors_relative"], strict=True)
+    difference = Interval.of([a - r for a, r in pairs])
     if absolute is None or relative is None or difference is None:
         return []
-    measured = (
-        f"largest rise between memorised and jump, over the largest value: {absolute.text(2)} with "
-        f"absolute noise, {relative.text(2)} relative to the embedding's RMS"
-    )
+    window = f"from training accuracy {accuracy:g} to the jump"
     return [
         Claim(
-            statement="Addition: the authors' sensitivity has a hump between memorised and jump",
+            statement=f"Addition: the authors' sensitivity has a hump {window}",
             paper="3.1 % → 8.6 % (seed 42): a rise of 0.64",
-            measured=f"rise of {absolute.text(2)}",
+            measured=f"largest rise over largest value {absolute.text(2)}; a hump is more than 0.1",
             holds=absolute.low > 0.1,
         ),
         Claim(
             statement="Addition: the hump is an artefact of the noise's unit: smaller with noise "
-            "relative to the embedding, and there below 0.1",
+            f"relative to the embedding, and there below 0.1, {window}",
             paper="–",
-            measured=f"{measured}; difference {difference.text(2)}",
+            measured=f"{absolute.text(2)} with absolute noise, {relative.text(2)} with relative; "
+            f"difference {difference.text(2)}",
             holds=difference.positive and relative.high < 0.1,
         ),
     ]
@@ -218,13 +113,9 @@ def hump_claims(outcome: Outcome) -> list[Claim]:
 
 def hump_verdict(outcome: Outcome) -> str:
     """The plain answer about the hump, for the summary."""
-    claims = hump_claims(outcome)
-    if not claims:
-        return ""
-    if not claims[0].holds:
-        return "There is no hump of the authors' sensitivity between memorised and jump."
-    word = "is" if claims[1].holds else "is not, or not only,"
-    return f"The hump {word} an artefact of the noise's unit: {claims[1].measured}."
+    answers = {True: "holds", False: "does not hold"}
+    parts = [f"{c.statement} ({c.measured}): {answers[c.holds]}." for c in hump_claims(outcome)]
+    return " ".join(parts)
 
 
 def lead_claims(outcome: Outcome) -> list[Claim]:
@@ -266,6 +157,9 @@ def _alarms(outcome: Outcome, measure: str) -> str:
             early = early_alarms(outcome, measure, column)
             text = f", lead {lead.text()} epochs" if lead else ""
             parts.append(f"{title}: before the jump in {early} of {len(outcome.jumps)} runs{text}")
+    against = beyond_accuracy(outcome, measure)
+    if against is not None:
+        parts.append(f"{against.text()} epochs before the alarm of test accuracy itself")
     return "; ".join(parts)
 
 
@@ -276,16 +170,16 @@ def verdict(outcome: Outcome) -> str:
     total, parts = len(outcome.jumps), []
     for m in outcome.measures:
         if m.sensitivity:
-            lead = Interval.of(outcome.leads(m.name, "10 %"))
+            against = beyond_accuracy(outcome, m.name)
+            earlier = f", {against.text()} epochs before that of test accuracy" if against else ""
             parts.append(
                 f"{m.label}: {'yes' if is_progress_measure(outcome, m.name) else 'no'} (alarm "
-                f"before the jump in {early_alarms(outcome, m.name)} of {total} runs; covers 10 % "
-                f"of its way {lead.text() if lead else 'never'} epochs before)"
+                f"before the jump in {early_alarms(outcome, m.name)} of {total} runs{earlier})"
             )
     rivals = [
         m.label
         for m in outcome.measures
-        if not m.sensitivity and is_progress_measure(outcome, m.name)
+        if not m.sensitivity and m.name != "test_accuracy" and is_progress_measure(outcome, m.name)
     ]
     return (
         f"{outcome.title}: is sensitivity a progress measure, that is, does it, before the jump, "
@@ -316,15 +210,21 @@ def lead_table(outcome: Outcome) -> Table:
         leads = [Interval.of(outcome.leads(m.name, column)) for column in outcome.columns]
         cells = [None if lead is None else lead.text() for lead in leads]
         early = f"{early_alarms(outcome, m.name)} of {len(outcome.jumps)}"
+        against = beyond_accuracy(outcome, m.name)
+        cells.append(None if against is None else against.text())
         progress = "yes" if is_progress_measure(outcome, m.name) else "no"
         rows.append((m.label, *cells, early, progress))
     return Table(
         title=f"{outcome.title}: epochs by which measures lead the jump of test accuracy",
-        columns=("measure", *outcome.columns.values(), "before the jump", "progress measure"),
+        columns=(
+            *("measure", *outcome.columns.values(), "before test accuracy's"),
+            *("before the jump", "progress measure"),
+        ),
         rows=tuple(rows),
         note="Mean over runs, 95 % t-interval, raw curves. Lead at 10 %: since when the measure "
         "has covered a tenth of its way from its worst value after memorisation to its final one. "
-        "Alarm: since when it is beyond all values of the control runs after they memorised.",
+        "Alarm: since when it is beyond all values of the control runs after they memorised. "
+        "Before test accuracy's: the alarm for all controls against test accuracy's, run by run.",
     )
 
 

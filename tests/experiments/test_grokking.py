@@ -18,9 +18,9 @@ from jaxsens.run import load_experiment, main
 from jaxsens.runfolder import RunFolder
 
 grokking = load_experiment("grokking")
-leads, study, tasks, views, drawings = (
+leads, study, tasks, outcomes, views = (
     importlib.import_module(f"{grokking.__package__}.grokking_{name}")
-    for name in ("leads", "study", "tasks", "views", "figures")
+    for name in ("leads", "study", "tasks", "outcome", "views")
 )
 MODEL = BareTransformer(vocab_size=12, width=16, heads=2, hidden=24)
 ADDITION = tasks.Addition(MODEL, 0.5, sigma=0.4, relative_sigma=0.2, num_draws=40)
@@ -261,7 +261,7 @@ def test_a_hump_is_a_rise():
 
 def made_up(measure, test_accuracy=JUMPS_AT_600, num_seeds=3):
     """Curves of an arm whose measures are all the same."""
-    names = [m.name for m in views.ADDITION]
+    names = [m.name for m in outcomes.ADDITION]
     names += ["mirror_share", "mirrored_accuracy", "new_accuracy", "train_loss"]
     rows = np.tile(measure, (num_seeds, 1))
     curves = {"epochs": EPOCHS} | dict.fromkeys(names, rows)
@@ -275,7 +275,7 @@ def outcome(control):
     training = grokking.Config(p=11, num_seeds=3, controls=("no-rule",), epochs=900).addition
     flat = np.minimum(JUMPS_AT_600, 0.3)
     curves = {"rule": made_up(FALLS), "no-rule": made_up(control, flat)}
-    return views.Outcome.of(training, "Addition mod 11", views.ADDITION, curves)
+    return outcomes.Outcome.of(training, "Addition mod 11", outcomes.ADDITION, curves)
 
 
 def test_a_lead_counts_only_if_the_controls_do_not_have_it():
@@ -285,10 +285,10 @@ def test_a_lead_counts_only_if_the_controls_do_not_have_it():
         assert found.leads("authors", "10 %") == [300, 300, 300]
         assert found.leads("authors", "50 %") == [100, 100, 100]
     assert real.leads("authors", "alarm") == [100, 100, 100]
-    assert views.is_progress_measure(real, "authors")
+    assert outcomes.is_progress_measure(real, "authors")
     # In the control it falls in the same way: the same lead, and no alarm.
-    assert views.early_alarms(shared, "authors") == 0
-    assert not views.is_progress_measure(shared, "authors")
+    assert outcomes.early_alarms(shared, "authors") == 0
+    assert not outcomes.is_progress_measure(shared, "authors")
 
 
 def test_the_verdict_is_plain():
@@ -306,11 +306,17 @@ def test_the_hump_is_judged_by_both_units():
     by_unit = {"authors": FALLS, "authors_relative": np.maximum(10.0 - np.arange(10), 0)}
     for name, values in by_unit.items():
         found.first[name] = np.tile(values, (3, 1))
-    hump, artefact = views.hump_claims(found)
-    assert hump.holds
-    assert artefact.holds
+    assert [claim.holds for claim in views.hump_claims(found)] == [True, True, True, True]
     found.first["authors_relative"] = found.first["authors"]
-    assert not views.hump_claims(found)[1].holds
+    assert [claim.holds for claim in views.hump_claims(found)] == [True, False, True, False]
+
+
+def test_a_last_pair_learned_late_hides_the_hump_from_one_of_both_windows():
+    found = outcome(STAYS)
+    found.first["authors_relative"] = np.tile(np.maximum(10.0 - np.arange(10), 0), (3, 1))
+    # The training accuracy reaches 1 at 200, where the hump is at its top.
+    found.first["train_accuracy"][:] = [0.0, 0.99, 1, 1, 1, 1, 1, 1, 1, 1]
+    assert [claim.holds for claim in views.hump_claims(found)] == [False, False, True, True]
 
 
 def test_figures_of_made_up_curves(tmp_path):
