@@ -5,7 +5,7 @@ full-batch AdamW. It memorises them at once and generalises thousands of epochs 
 second version says that sensitivity falls long before test accuracy jumps. Its curves are smoothed
 over 5,000 epochs; here nothing is, and everything is timed run by run:
 
-* three sensitivities: the authors' (absolute noise on both operands), Definition 4.3 (one operand
+* sensitivities: the authors' (absolute noise on both operands), Definition 4.3 (one operand
   at a time), and both with noise relative to the embedding's RMS, which weight decay shrinks;
 * rivals: weight norm, Fourier concentration and RMS of the embedding, test loss;
 * controls that do not generalise: labels without a rule, no weight decay. A measure that moves in
@@ -16,8 +16,12 @@ Sparse parity, learned by an MLP, is a second task; sensitivity is there to flip
     python -m jaxsens.run --exp grokking
     python -m jaxsens.run --exp grokking --preset small
 
-quick: p = 43, half the paper's width, three times its weight decay and learning rate, so that it
-generalises within 2,500 epochs. Results: experiments/README.md.
+quick: p = 43, 45 % of the pairs, half the paper's width, three times its weight decay and learning
+rate, so that it generalises within 2,500 epochs: about 4½ minutes of CPU time.
+
+Found with quick: sensitivity to absolute noise leaves the range of the controls only after the jump;
+relative to the embedding it does before, as do Fourier concentration, test loss and weight norm.
+The numbers, and what did not hold, are in experiments/README.md.
 """
 
 import dataclasses

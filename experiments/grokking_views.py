@@ -171,7 +171,7 @@ def verdict(outcome: Outcome) -> str:
     for m in outcome.measures:
         if m.sensitivity:
             against = beyond_accuracy(outcome, m.name)
-            earlier = f", {against.text()} epochs before that of test accuracy" if against else ""
+            earlier = f", {against.text()} epochs before test accuracy's" if against else ""
             parts.append(
                 f"{m.label}: {'yes' if is_progress_measure(outcome, m.name) else 'no'} (alarm "
                 f"before the jump in {early_alarms(outcome, m.name)} of {total} runs{earlier})"
