@@ -19,8 +19,8 @@ Sparse parity, learned by an MLP, is a second task; sensitivity is there to flip
 quick: p = 43, 45 % of the pairs, half the paper's width, three times its weight decay and learning
 rate, so that it generalises within 2,500 epochs: about 4½ minutes of CPU time.
 
-Found with quick: sensitivity to absolute noise leaves the range of the controls only after the jump;
-relative to the embedding it does before, as do Fourier concentration, test loss and weight norm.
+Found with quick: sensitivity to absolute noise goes beyond all controls only after the jump, if at
+all; relative to the embedding before it, as do Fourier concentration, test loss and weight norm.
 The numbers, and what did not hold, are in experiments/README.md.
 """
 
