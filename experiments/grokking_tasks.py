@@ -217,7 +217,7 @@ class Parity:
         clean = jnp.argmax(self.logits(params, x), axis=-1)
 
         def changed(position: Int[Array, ""]) -> Float[Array, ""]:
-            edited = jax.vmap(lambda row: flip.replace(0, row, position))(x)
+            edited = jax.vmap(lambda row: flip.replacement(0, row, position))(x)
             return jnp.mean(jnp.argmax(self.logits(params, edited), -1) != clean, dtype=jnp.float32)
 
         return jax.lax.map(changed, jnp.arange(self.bits)).mean()
