@@ -207,17 +207,20 @@ class Parity:
         """Sensitivity to one flipped bit, exact; weight norm; weight on the relevant bits."""
         power = jnp.sum(params["params"]["Dense_0"]["kernel"] ** 2, axis=1)
         return {
-            "definition": self._sensitivity(params, data["inputs"][: self.num_train]),
+            "definition": self._sensitivity(params, data["inputs"][: self.num_train], key),
             "weight_norm": _norm(params),
             "concentration": jnp.sum(power, where=data["relevant"]) / jnp.sum(power),
         }
 
-    def _sensitivity(self, params: Params, x: Float[Array, "n T"]) -> Float[Array, ""]:
+    def _sensitivity(
+        self, params: Params, x: Float[Array, "n T"], key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """Exact: every bit of every example; a flip makes nothing of its key."""
         flip = Perturbation(Bits(), Flip())
         clean = jnp.argmax(self.logits(params, x), axis=-1)
 
         def changed(position: Int[Array, ""]) -> Float[Array, ""]:
-            edited = jax.vmap(lambda row: flip.replacement(0, row, position))(x)
+            edited = jax.vmap(lambda row: flip(key, row, position))(x)
             return jnp.mean(jnp.argmax(self.logits(params, edited), -1) != clean, dtype=jnp.float32)
 
         return jax.lax.map(changed, jnp.arange(self.bits)).mean()
