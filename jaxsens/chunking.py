@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 #: Bytes that the widest intermediate of one forward pass may take.
-DEFAULT_BYTES = {"cpu": 8 << 20, "gpu": 512 << 20, "tpu": 512 << 20}
+DEFAULT_BYTES = {"cpu": 4 << 20, "gpu": 512 << 20, "tpu": 512 << 20}
 
 #: Examples that one jitted call takes at the most: enough to hide the dispatch, few enough for a
 #: progress bar that moves.

@@ -5,8 +5,10 @@ with a shorter one; this one multiplies.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+from jax.extend.core import Literal
 
 #: Picking entries by traced indices costs about as much as this many operations an entry.
 _PER_MOVE = 8
@@ -17,6 +19,16 @@ _FREE = {"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "iota", "stop_
 def count(jaxpr: Any) -> float:
     """All operations of a function."""
     return sum(cost for _, cost in costs(jaxpr))
+
+
+def count_from(jaxpr: Any, inputs: Sequence[Any]) -> float:
+    """The operations that depend on some of a function's inputs; the others are done once."""
+    reached, total = set(inputs), 0.0
+    for equation, cost in costs(jaxpr):
+        if any(not isinstance(atom, Literal) and atom in reached for atom in equation.invars):
+            reached.update(equation.outvars)
+            total += cost
+    return total
 
 
 def costs(jaxpr: Any) -> Iterator[tuple[Any, float]]:

@@ -25,10 +25,10 @@ from jaxsens.incremental.trace import Trace, trace
 from jaxsens.incremental.values import Place
 
 #: More buckets are taken only if they save this share: each is compiled by itself.
-_WORTH_A_BUCKET = 0.15
+_WORTH_A_BUCKET = 0.08
 _BUCKETS = (1, 4)
 #: Incremental evaluation is taken if it needs less than this share of the operations.
-_WORTHWHILE = 0.8
+_WORTHWHILE = 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +172,8 @@ def _costs(apply_fn, leaves, tree, grid, samples, platform) -> Costs:
         total, widest = 0.0, 1
         for bucket, (positions, _) in enumerate(program.buckets):
             jaxpr = _bucket_jaxpr(program, bucket, grid, samples, (params, x, context))
-            total += len(positions) * flops.count(jaxpr)
+            # The last two inputs are the position and its windows: the rest is done once a block.
+            total += len(positions) * flops.count_from(jaxpr, jaxpr.invars[-2:])
             widest = max(widest, *output_bytes(jaxpr))
         edits = num * samples
         plain = flops.count(clean.jaxpr)

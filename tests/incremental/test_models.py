@@ -1,0 +1,117 @@
+"""All models of the project: incremental evaluation finds the same flips and the same outputs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxsens import Gaussian, Patches, Perturbation, Tokens, explain, sensitivity
+from jaxsens.models import (
+    CNN,
+    GPT2,
+    LSTM,
+    MLP,
+    ConvMixer,
+    DenseNet,
+    ResNet,
+    RoBERTa,
+    ViTSimple,
+    ViTSmall,
+)
+
+VISION = {
+    "MLP": MLP(4),
+    "CNN": CNN(4, features=4, hidden=8),
+    "ViT-small": ViTSmall(4, patch=4, depth=2, heads=2, hidden=16, width=8, head_dim=4),
+    "ViT-simple": ViTSimple(4, patch=4, depth=2, heads=2, hidden=16, width=8, head_dim=4),
+    "ResNet": ResNet(4, width=4, blocks=(1, 1, 1, 1)),
+    "DenseNet": DenseNet(4, growth=4, blocks=(2, 2)),
+    "ConvMixer": ConvMixer(4, width=8, depth=2, patch=2),
+}
+TEXT = {
+    "RoBERTa": RoBERTa(20, depth=2, heads=2, width=8, hidden=16),
+    "RoBERTa, ReLU": RoBERTa(20, depth=2, heads=2, width=8, hidden=16, attention="relu"),
+    "GPT-2": GPT2(20, depth=3, heads=2, width=8),
+    "LSTM": LSTM(20, depth=3, width=8),
+}
+KEY = jax.random.key(0)
+
+
+def lively(variables):
+    """Larger weights, so that edits change predictions."""
+    return jax.tree.map(lambda leaf: leaf * 3 if leaf.ndim > 1 else leaf, variables)
+
+
+@pytest.mark.parametrize("name", VISION)
+def test_vision(name, compare):
+    model = VISION[name]
+    x = np.random.default_rng(0).normal(size=(2, 16, 16, 1)).astype(np.float32)
+    variables = lively(jax.jit(model.init)(KEY, x))
+    compare(model.apply, x[0], Patches(4), params=variables, scale=3.0)
+    noise = Perturbation(Patches(4), Gaussian(sigma=3.0))
+    plain, reused = (
+        sensitivity(model.apply, variables, x, noise, 2, key=KEY, incremental=way)
+        for way in (False, True)
+    )
+    np.testing.assert_array_equal(plain.totals, reused.totals)
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_text(name, compare):
+    model, length = TEXT[name], 16
+    tokens = jnp.ones((1, length), jnp.int32) + 3
+    variables = lively(jax.jit(model.init)(KEY, tokens))
+    x = np.random.default_rng(0).normal(size=(3, length, 8)).astype(np.float32)
+    mask = np.arange(length) < np.array([[16], [9], [1]])
+
+    def apply_fn(variables, x, mask):
+        return model.apply(variables, x, mask, method="from_embeddings")
+
+    for row in (0, 1):
+        compare(
+            apply_fn, x[row], Tokens(), params=variables, context=(jnp.asarray(mask[row]),),
+            buckets=4, scale=3.0,
+        )  # fmt: skip
+    noise = Perturbation(Tokens(), Gaussian(sigma=3.0))
+    options = {"key": KEY, "context": mask, "mask": mask}
+    plain, reused = (
+        sensitivity(apply_fn, variables, x, noise, 2, incremental=way, **options)
+        for way in (False, True)
+    )
+    np.testing.assert_array_equal(plain.totals, reused.totals)
+
+
+def test_order_in_time_is_used():
+    model = LSTM(20, depth=2, width=8)
+    variables = jax.eval_shape(model.init, KEY, jnp.ones((1, 32), jnp.int32))
+
+    def apply_fn(variables, x, mask):
+        return model.apply(variables, x, mask, method="from_embeddings")
+
+    x, mask = jnp.zeros((1, 32, 8)), jnp.ones((1, 32), bool)
+    noise = Perturbation(Tokens(), Gaussian(sigma=1.0))
+    found = explain(apply_fn, variables, x, noise, context=mask)
+    assert found.buckets > 1
+    assert found.incremental < 0.7 * found.plain
+
+
+def test_what_gains_nothing_takes_whole_passes():
+    noise = Perturbation(Tokens(), Gaussian(sigma=1.0))
+
+    def sorted_first(params, x):
+        return jnp.sort(x.reshape(len(x), -1), axis=1) @ params
+
+    found = explain(sorted_first, jnp.ones((80, 3)), jnp.ones((1, 10, 8)), noise)
+    assert not found.worthwhile
+    assert any(step.turns_dense and step.name == "sort" for step in found.steps)
+    assert "whole forward passes" in str(found)
+
+
+def test_explain_adds_up_to_the_plain_pass():
+    model = VISION["CNN"]
+    x = jnp.zeros((1, 16, 16, 1))
+    variables = jax.eval_shape(model.init, KEY, x)
+    noise = Perturbation(Patches(4), Gaussian(sigma=1.0))
+    found = explain(model.apply, variables, x, noise)
+    assert sum(step.plain for step in found.steps) == pytest.approx(found.plain)
+    assert found.incremental < found.plain / 2
