@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 import tyro
 
-from jaxsens import report
+from jaxsens import report, runtime
 from jaxsens.runfolder import RunFolder, default_folder
 from jaxsens.training import TrainingDivergedError
 
@@ -72,6 +72,9 @@ def load_experiment(name: str) -> ModuleType:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
+    if arguments is None:
+        # A process of our own: what it compiles is kept for the next one.
+        runtime.keep_compiled_programs()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with _exit_on_signals():

@@ -6,7 +6,9 @@ keyed by the example's global index, so neither split changes a number.
 Assumption: every process makes the same calls with the same arguments, as `jax.distributed` asks.
 """
 
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,6 +22,16 @@ PRECISION = "highest"
 AXIS = "examples"
 SPLIT = PartitionSpec(AXIS)
 SAME = PartitionSpec()
+
+
+def keep_compiled_programs() -> None:
+    """Keeps what takes long to compile in the user's cache folder, for later runs.
+
+    `JAX_COMPILATION_CACHE_DIR` says where else, as JAX has it.
+    """
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(cache / "jaxsens" / "programs"))
 
 
 def local_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:

@@ -202,8 +202,8 @@ class SharpnessEstimate:
             for name, change in self.changes.items()
         }
         a, b = self.provenance, other.provenance
-        spent = {"seconds": a.seconds + b.seconds, "num_passes": a.num_passes + b.num_passes}
-        return SharpnessEstimate.of(tables, replace(a, **spent))
+        both = replace(a, seconds=a.seconds + b.seconds, num_passes=a.num_passes + b.num_passes)
+        return SharpnessEstimate.of(tables, both)
 
     @property
     def _noise(self) -> dict[str, Any]:

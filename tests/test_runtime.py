@@ -207,3 +207,21 @@ def test_two_processes_return_what_one_returns(tmp_path):
         for positions in ("all", "random"):
             assert each["error " + positions] == alone["error " + positions]
             assert "not finite for example 300 or an edit" in each["error " + positions]
+
+
+def test_compiled_programs_are_kept_where_the_user_keeps_caches(tmp_path):
+    script = (
+        "import jax\nfrom jaxsens import runtime\nruntime.keep_compiled_programs()\n"
+        "print(jax.config.jax_compilation_cache_dir)"
+    )
+
+    def folder(**variables):
+        environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), **variables}
+        done = subprocess.run(
+            [sys.executable, "-c", script], env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    assert folder() == str(tmp_path / "jaxsens" / "programs")
+    assert folder(JAX_COMPILATION_CACHE_DIR="elsewhere") == "elsewhere"

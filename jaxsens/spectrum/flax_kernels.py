@@ -72,6 +72,7 @@ def flax_kernels(
     feature_fn = readout_features(model) if feature_fn is None else feature_fn
     initialise, features = jax.jit(model.init), jax.jit(feature_fn)
     kernels: dict[Kind, list[Array]] = {kind: [] for kind in kinds}
+    apply_fn: ApplyFn = model.apply  # type: ignore[assignment]
     for seed in range(num_seeds):
         init_key, train_key = jax.random.split(jax.random.fold_in(key, seed))
         variables = initialise(init_key, x)
@@ -82,7 +83,7 @@ def flax_kernels(
             kernels[kind].append(
                 empirical_ck(features, variables, x)
                 if kind == "ck"
-                else empirical_ntk(model.apply, variables, x, mask=weights)
+                else empirical_ntk(apply_fn, variables, x, mask=weights)
             )
     return {kind: over_seeds(found) for kind, found in kernels.items()}
 
