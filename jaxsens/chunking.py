@@ -10,8 +10,9 @@ treats its inputs independently.
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -19,9 +20,16 @@ import jax
 #: Bytes that the widest intermediate of one forward pass may take.
 DEFAULT_BYTES = {"cpu": 4 << 20, "gpu": 512 << 20, "tpu": 512 << 20}
 
+#: The same where what an edit cannot reach is reused: an edit's own values are small, and more of
+#: them make larger products.
+REUSE_BYTES = {"cpu": 16 << 20, "gpu": 512 << 20, "tpu": 512 << 20}
+
 #: Examples that one jitted call takes at the most: enough to hide the dispatch, few enough for a
 #: progress bar that moves.
 MAX_CHUNK = 256
+
+#: Examples that go through the model together where they share what a position takes from it.
+MAX_GROUP = 16
 
 
 @dataclass(frozen=True)
@@ -42,10 +50,8 @@ class Plan:
     buckets: int = 0
 
 
-def make_plan(rows: int, num_pairs: int, buckets: int = 0) -> Plan:
+def make_plan(rows: int, num_pairs: int) -> Plan:
     """Cuts `num_pairs` edits per example into passes of at most `rows` inputs.
-
-    With buckets, both count positions, each with all its samples, and `num_pairs` is a bucket's.
 
     >>> make_plan(rows=1000, num_pairs=245)
     Plan(chunk=256, group=4, block=245, buckets=0)
@@ -54,10 +60,28 @@ def make_plan(rows: int, num_pairs: int, buckets: int = 0) -> Plan:
     """
     if rows >= num_pairs:
         group = min(rows // num_pairs, MAX_CHUNK)
-        return Plan(MAX_CHUNK // group * group, group, num_pairs, buckets)
-    num_blocks = math.ceil(num_pairs / rows)
-    # Blocks of equal length: the last one is padded by less than one row a block.
-    return Plan(MAX_CHUNK, 1, math.ceil(num_pairs / num_blocks), buckets)
+        return Plan(chunk=MAX_CHUNK // group * group, group=group, block=num_pairs)
+    return Plan(chunk=MAX_CHUNK, group=1, block=_even(num_pairs, rows))
+
+
+def make_reuse_plan(rows: int, num_positions: int, buckets: int, num_examples: int) -> Plan:
+    """Cuts the positions of a bucket, each with all its samples, into passes of `rows` of them.
+
+    Examples share what a position takes from the weights, so some of them go together, as long as
+    there are as many: a power of two, for few programs.
+
+    >>> make_reuse_plan(rows=32, num_positions=49, buckets=1, num_examples=1000)
+    Plan(chunk=256, group=16, block=2, buckets=1)
+    >>> make_reuse_plan(rows=32, num_positions=49, buckets=1, num_examples=3)
+    Plan(chunk=256, group=2, block=13, buckets=1)
+    """
+    group = min(MAX_GROUP, 1 << max(0, min(rows, num_examples).bit_length() - 1))
+    return Plan(MAX_CHUNK, group, _even(-(-num_positions // buckets), rows // group), buckets)
+
+
+def _even(num: int, most: int) -> int:
+    """Blocks of equal length, at most `most`: the last one is padded by less than one a block."""
+    return math.ceil(num / math.ceil(num / max(1, most)))
 
 
 def rows_within(
@@ -81,10 +105,14 @@ def rows_within(
     return max(1, num_bytes // _row_bytes(apply_fn, tuple(leaves), treedef))
 
 
-def budget(num_bytes: int | None, platform: str | None = None) -> int:
+def budget(
+    num_bytes: int | None,
+    platform: str | None = None,
+    defaults: Mapping[str, int] = MappingProxyType(DEFAULT_BYTES),
+) -> int:
     """The byte budget: the given one, or the platform's own."""
     if num_bytes is None:
-        return DEFAULT_BYTES.get(platform or jax.default_backend(), DEFAULT_BYTES["gpu"])
+        return defaults.get(platform or jax.default_backend(), defaults["gpu"])
     if num_bytes < 1:
         raise ValueError(f"chunk_bytes must be positive; got {num_bytes}")
     return num_bytes

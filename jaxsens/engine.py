@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens import incremental, runtime
-from jaxsens.chunking import Plan, make_plan
+from jaxsens.chunking import Plan, make_plan, make_reuse_plan
 from jaxsens.grids import Position
 from jaxsens.metrics import Metric
 from jaxsens.perturbation import Perturbation
@@ -120,8 +120,9 @@ class Work:
         num_positions, samples = self.mask.shape[1], self.question.num_samples
         if self.reuse is None:
             return make_plan(self.rows, num_positions * samples)
-        rows, buckets = max(1, self.reuse.rows // samples), self.reuse.buckets
-        return make_plan(rows, -(-num_positions // buckets), buckets)
+        rows = max(1, self.reuse.rows // samples)
+        num_local = -(-len(self.x) // (self.mesh.size * jax.process_count()))
+        return make_reuse_plan(rows, num_positions, self.reuse.buckets, num_local)
 
     def inputs(self, rows: np.ndarray) -> tuple[np.ndarray, Context]:
         """These examples and their context."""

@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Int, PRNGKeyArray, Shaped
 
 from jaxsens import engine, metrics, runtime, sampling
-from jaxsens.chunking import budget, rows_within
+from jaxsens.chunking import REUSE_BYTES, budget, rows_within
 from jaxsens.estimate import Provenance, SensitivityEstimate
 from jaxsens.grids import Grid
 from jaxsens.incremental import count_costs
@@ -132,7 +132,7 @@ def sensitivity(
                 perturbation.grid,
                 samples,
                 platform,
-                budget(chunk_bytes, platform),
+                budget(chunk_bytes, platform, REUSE_BYTES),
             ),
             progress=progress,
         )

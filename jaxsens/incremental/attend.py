@@ -23,6 +23,21 @@ _TOKENS = 1
 _FEW = 1 / 3
 
 
+def prepare(
+    q: Float[Array, "n Q h e"],
+    k: Float[Array, "n T h e"],
+    v: Float[Array, "n T h e"],
+    visible: Bool[Array, "m Q T"],
+    *out: Float[Array, "h e d"],
+) -> tuple[Float[Array, "h Q T"], Float[Array, "T h d"]]:
+    """Clean logits and, through the output projection, clean values of the first example."""
+    return _logits(q[0], k[0], visible[0]), _projected(v[0], *out)
+
+
+def _projected(v: Float[Array, "T h e"], *out: Float[Array, "h e d"]) -> Float[Array, "T h d"]:
+    return jnp.einsum("the,hed->thd", v, out[0]) if out else v
+
+
 def attend(call: Call) -> list[Value]:
     """The rule of `jaxsens.attention`."""
     kind = kind_of(call.operation.name)
@@ -92,14 +107,14 @@ def _few_tokens(call: Call, kind: Kind, q: Value, k: Windowed, v: Windowed) -> V
     there = place.row((table >= 0) & (table < length))
     outside = place.row(~(table[:, :, None] == np.arange(length)).any(axis=1))
     # Values go through the output projection first: few of them are new.
-    project = (lambda x: jnp.einsum("the,hed->thd", x, out[0])) if out else (lambda x: x)
-    old_q, old_k, old_v = clean_of(q)[0], k.clean[0], project(v.clean[0])
-    new_k, new_v = k.new[0], project(v.new[0])
+    old_logits, old_v = call.extra
+    old_q, old_k = clean_of(q)[0], k.clean[0]
+    new_k, new_v = k.new[0], _projected(v.new[0], *out)
     seen = visible[0]
     seen_new = jnp.take(seen, place.row(np.clip(table, 0, length - 1)), axis=1, mode="clip")
     columns = _Columns(kind.activation, there, outside)
     rows = columns.updated(
-        _logits(old_q, old_k, seen), _logits(old_q, new_k, seen_new), old_v, new_v, kind.projected
+        old_logits, _logits(old_q, new_k, seen_new), old_v, new_v, kind.projected
     )
     if isinstance(q, Windowed):
         own = clean_window(visible, _on_visible(q.layout, visible), place)[0]

@@ -22,12 +22,14 @@ class Call:
       operation: what is computed.
       inputs: its operands.
       clean: what it gives without the edit.
+      extra: what `prepare` made of the clean values, once an example.
       place: where the edit is.
     """
 
     operation: Operation
     inputs: Sequence[Value]
     clean: Sequence[Array]
+    extra: Any
     place: Place
 
     @property

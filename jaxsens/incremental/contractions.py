@@ -88,7 +88,7 @@ def _dot_of_two(call: Call) -> list[Value]:
     back: list[int | None] = [None] * len(left.layout.shape)
     for a, b in zip(*shared, strict=True):
         at[b], back[a] = a, b
-    lay = union([left.layout, _spread(right.layout, back, left.layout.shape)], left.layout.shape)
+    lay = union([left.layout, right.layout.on(left.layout.shape, back)], left.layout.shape)
     other = lay.on(right.layout.shape, at)
     # Contracted entries count by their difference, those of shared axes stand side by side.
     new = call.operation.apply(_there(left.to(lay)), _there(right.to(other)))[0]
@@ -104,10 +104,6 @@ def _dot_of_two(call: Call) -> list[Value]:
 
 def _there(value: Windowed) -> Array:
     return only_there(value.new, value.layout, value.place)
-
-
-def _spread(layout: Layout, axes: Sequence[int | None], shape: tuple[int, ...]) -> Layout:
-    return layout.on(shape, axes)
 
 
 def convolution(call: Call) -> list[Value]:

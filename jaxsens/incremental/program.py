@@ -20,7 +20,7 @@ from jaxsens.chunking import output_bytes
 from jaxsens.grids import Grid
 from jaxsens.incremental import flops
 from jaxsens.incremental.layout import Layout, as_layout, runs
-from jaxsens.incremental.propagate import propagate
+from jaxsens.incremental.propagate import prepare, propagate
 from jaxsens.incremental.trace import Trace, trace
 from jaxsens.incremental.values import Place
 
@@ -48,7 +48,7 @@ class Program:
     def clean(self, params: Any, x: Array, context: Any) -> list[Any]:
         """All values of the model for one example."""
         one = jax.tree.map(lambda a: a[None], (x, context))
-        return self.trace.values(jax.tree.leaves((params, *one)))
+        return self.trace.values(jax.tree.leaves((params, *one)), prepare)
 
     def output(self, clean: list[Any]) -> Array:
         """The clean output."""

@@ -10,7 +10,7 @@ from jaxsens.attention import kind_of
 from jaxsens.incremental import attend, contractions, elementwise, reductions, sequences, shapes
 from jaxsens.incremental.call import Call, Rule
 from jaxsens.incremental.layout import Layout
-from jaxsens.incremental.trace import Constant, Operand, Trace, scope
+from jaxsens.incremental.trace import Constant, Operand, Operation, Trace, scope
 from jaxsens.incremental.values import Clean, Dense, Place, Value, Windowed, full
 
 RULES: dict[str, Rule] = {
@@ -38,7 +38,7 @@ def propagate(
     Returns:
       The function's result, and all its values.
     """
-    values: list[Value] = [Clean(value) for value in clean]
+    values: list[Any] = [Clean(value) for value in clean]
     values[edited] = Windowed(clean[edited], layout, place, new=new) if layout.axes else Dense(new)
 
     def operand(each: Operand) -> Value:
@@ -48,13 +48,21 @@ def propagate(
         inputs = [operand(each) for each in operation.inputs]
         if all(isinstance(value, Clean) for value in inputs):
             continue
-        call = Call(operation, inputs, [clean[output] for output in operation.outputs], place)
+        outputs = [clean[output] for output in operation.outputs]
+        call = Call(operation, inputs, outputs, clean[operation.extra], place)
         with scope(number):
             results = rule_of(operation.name)(call)
         for output, result in zip(operation.outputs, results, strict=True):
             values[output] = result
     (result_of,) = trace.outputs
     return full(operand(result_of)), values
+
+
+def prepare(operation: Operation, inputs: Sequence[Any]) -> Any:
+    """What an operation's rule wants to know of its clean inputs: done once an example."""
+    if kind_of(operation.name) is not None:
+        return attend.prepare(*inputs)
+    return sequences.states(operation, inputs) if operation.name == "scan" else None
 
 
 def rule_of(name: str) -> Rule:

@@ -1,11 +1,32 @@
 """Order in time: what comes before the first edit is clean. Look-ups follow their ids."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.extend
 import numpy as np
 from jax import lax
+from jaxtyping import Array
 
 from jaxsens.incremental.call import Call, Rule
 from jaxsens.incremental.layout import Layout, runs
+from jaxsens.incremental.trace import Operation
 from jaxsens.incremental.values import Clean, Dense, Value, Windowed, clean_of
+
+
+def states(operation: Operation, inputs: Sequence[Any]) -> list[Array]:
+    """The state of a loop before each of its steps."""
+    num_consts, num_carry = operation.params["num_consts"], operation.params["num_carry"]
+    body = jax.extend.core.jaxpr_as_fun(operation.params["jaxpr"])
+    consts, start = inputs[:num_consts], inputs[num_consts : num_consts + num_carry]
+
+    def step(state: list[Array], entries: list[Array]) -> tuple[list[Array], list[Array]]:
+        return list(body(*consts, *state, *entries)[:num_carry]), state
+
+    sequences = list(inputs[num_consts + num_carry :])
+    reverse, length = operation.params["reverse"], operation.params["length"]
+    return lax.scan(step, list(start), sequences, length, reverse)[1]
 
 
 def scan(call: Call) -> list[Value]:
@@ -29,8 +50,7 @@ def scan(call: Call) -> list[Value]:
     consts, carry = (
         [clean_of(v) for v in part] for part in (before[:num_consts], before[num_consts:])
     )
-    head = [lax.slice_in_dim(clean_of(value), 0, first) for value in sequences]
-    carry = call.operation.apply(*consts, *carry, *head, length=first)[:num_carry]
+    carry = [lax.index_in_dim(before, first, keepdims=False) for before in call.extra]
     table = runs(np.full(len(reached), first), length - first)
     tail = [_tail(value, table, first) for value in sequences]
     results = call.operation.apply(*consts, *carry, *tail, length=length - first)

@@ -39,6 +39,7 @@ class Operation:
       params: the equation's parameters.
       inputs: its operands.
       outputs: the numbers of its results.
+      extra: the number of what its rule wants to know of the clean values, if anything.
     """
 
     name: str
@@ -46,6 +47,11 @@ class Operation:
     params: dict[str, Any]
     inputs: tuple[Operand, ...]
     outputs: tuple[int, ...]
+    extra: int
+
+
+#: From an operation and its clean inputs to what its rule wants to know of them.
+Prepare = Callable[[Operation, Sequence[Any]], Any]
 
 
 @dataclass(frozen=True)
@@ -64,14 +70,16 @@ class Trace:
     outputs: tuple[Operand, ...]
     num_values: int
 
-    def values(self, arguments: Sequence[Any]) -> list[Any]:
-        """Every value of the function, by its number."""
+    def values(self, arguments: Sequence[Any], prepare: Prepare) -> list[Any]:
+        """Every value of the function, by its number, and what `prepare` adds for an operation."""
         values: list[Any] = [None] * self.num_values
         for number, argument in zip(self.inputs, arguments, strict=True):
             values[number] = argument
         for place, operation in enumerate(self.operations):
             with scope(place):
-                results = operation.apply(*(value_of(values, o) for o in operation.inputs))
+                inputs = [value_of(values, operand) for operand in operation.inputs]
+                results = operation.apply(*inputs)
+                values[operation.extra] = prepare(operation, inputs)
             for number, result in zip(operation.outputs, results, strict=True):
                 values[number] = result
         return values
@@ -146,7 +154,14 @@ class _Flattener:
     def _keep(self, equation: Any, operands: list[Operand], name: str) -> Sequence[Operand]:
         outputs = tuple(self.number() for _ in equation.outvars)
         self.operations.append(
-            Operation(name, _applier(equation), dict(equation.params), tuple(operands), outputs)
+            Operation(
+                name,
+                _applier(equation),
+                dict(equation.params),
+                tuple(operands),
+                outputs,
+                self.number(),
+            )
         )
         return outputs
 

@@ -10,7 +10,6 @@ need new entries. Either is made from the other when it is asked for.
 
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -274,9 +273,3 @@ def _put_each(clean: Array, window: Array, layout: Layout, place: Place) -> Arra
     entries = jnp.moveaxis(window, front, range(len(front)))
     moved = moved.at[tuple(jnp.broadcast_arrays(*rows))].set(entries, mode="drop")
     return jnp.moveaxis(moved, range(len(front)), front)
-
-
-def shape_of(value: Value) -> jax.ShapeDtypeStruct:
-    """Shape and dtype of the whole array."""
-    array = value.clean if isinstance(value, Windowed) else value.value
-    return jax.ShapeDtypeStruct(array.shape, array.dtype)
