@@ -5,7 +5,7 @@ and all are tested on corrupted images: the official CIFAR-10-C files if they ar
 folder, otherwise the same corruptions made anew from the clean test images with its constants.
 
     python -m jaxsens.run --exp robustness
-        generated shapes, 11 CPU minutes (67 min beside up to 30 other programs, 2 cores): reg. and
+        generated shapes, 11 CPU minutes (67 min at a load of up to 30, 2 cores): reg. and
         aug. lower the ViT's sensitivity (0.170 → 0.136, 0.122), but not its corruption error
         (0.538 → 0.551, 0.523); the least sensitive model, ResNet, is the most robust
     python -m jaxsens.run --exp robustness --preset small --data-dir DATA

@@ -5,7 +5,7 @@ every weight, and what changes is counted: the L1 change of the logits (the pape
 prediction (ShPred), and beyond the paper the squared change and the loss.
 
     python -m jaxsens.run --exp sharpness
-        digits, 4.7 CPU minutes (51 min beside up to 30 other programs on 2 cores): ShOp 1.32, with
+        digits, 4.7 CPU minutes (51 min at a load of up to 30 on 2 cores): ShOp 1.32, with
         the regulariser 0.69, with augmentation 1.35; ShPred at most 0.001 for all three
     python -m jaxsens.run --exp sharpness --preset small --data-dir DATA
         CIFAR-10, 8 epochs of reduced models, 66 min on 2 cores beside other work: ShOp 0.72, with

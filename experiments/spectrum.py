@@ -8,7 +8,7 @@ spectrum at d = 128, all degrees, how fast finite networks approach the limit, a
 they need to fit a character.
 
     python -m jaxsens.run --exp spectrum
-        1 CPU minute (26 min beside up to 30 other programs on 2 cores); the table is in README.md
+        1 CPU minute (26 min at a load of up to 30 on 2 cores); the table is in README.md
     python -m jaxsens.run --exp spectrum --preset small
         not run to its end
 
@@ -135,7 +135,7 @@ PRESETS = {
 
 COST = {
     "quick": "kernels up to d = 8 by enumeration, univariate d = 128; 1 CPU minute",
-    "small": "kernels up to d = 10, wider networks, on a CPU",
+    "small": "kernels up to d = 10, wider networks; 7 CPU minutes",
     "paper": "kernels up to d = 12, univariate d = 512, networks of width 1024",
 }
 

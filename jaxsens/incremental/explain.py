@@ -13,7 +13,7 @@ from jaxtyping import Array
 from jaxsens.incremental import flops
 from jaxsens.incremental.program import Program, as_shapes, count_costs, make_program
 from jaxsens.incremental.propagate import propagate
-from jaxsens.incremental.values import Clean, Dense, Place, Value, Windowed
+from jaxsens.incremental.values import Dense, Place, Value, Windowed
 from jaxsens.perturbation import Perturbation
 
 
@@ -118,22 +118,22 @@ def explain(
     program = make_program(apply_fn, shapes, example, around, grid, platform, costs.buckets)
     # The bucket in the middle stands for all.
     bucket = (len(program.buckets) - 1) // 2
-    values, spent = _edits(program, bucket, perturbation, num_samples, shapes, one)
+    reached, spent = _edits(program, bucket, perturbation, num_samples, shapes, one)
     plain = _plain(program, shapes, one)
+    shapes_of = jax.eval_shape(program.clean, shapes, *one)
     steps = []
     for number, operation in enumerate(program.trace.operations):
-        results = [values[output] for output in operation.outputs]
-        reached = any(not isinstance(result, Clean) for result in results)
-        inputs = [values[i] for i in operation.inputs if isinstance(i, int)]
-        if reached or plain[number]:
+        result = reached.get(operation.outputs[0])
+        inputs = [reached.get(i) for i in operation.inputs if isinstance(i, int)]
+        if result is not None or plain[number]:
             steps.append(
                 Step(
                     operation.name,
-                    _shape(results[0]),
-                    _share(results[0]),
-                    isinstance(results[0], Dense) and any(isinstance(i, Windowed) for i in inputs),
+                    shapes_of[operation.outputs[0]].shape,
+                    _share(result),
+                    isinstance(result, Dense) and any(isinstance(i, Windowed) for i in inputs),
                     plain[number],
-                    spent[number] / num_samples if reached else 0.0,
+                    spent[number] / num_samples,
                 )
             )
     return Explanation(
@@ -141,24 +141,20 @@ def explain(
     )
 
 
-def _share(value: Value) -> float:
+def _share(value: Value | None) -> float:
     if isinstance(value, Windowed):
         return value.layout.share
     return 1.0 if isinstance(value, Dense) else 0.0
 
 
-def _shape(value: Value) -> tuple[int, ...]:
-    return (value.clean if isinstance(value, Windowed) else value.value).shape
-
-
 def _edits(
     program: Program, bucket: int, perturbation: Perturbation, samples: int, params: Any, one: Any
-) -> tuple[list[Value], dict[int, float]]:
-    """What becomes of every value, and what each operation costs for all samples of a position."""
+) -> tuple[dict[int, Value], dict[int, float]]:
+    """What becomes of the reached values, and what operations cost for all of a position."""
     x, context = one
     clean = jax.eval_shape(program.clean, params, x, context)
     window = perturbation.grid.window_shape(tuple(x.shape))
-    found: list[Value] = []
+    found: dict[int, Value] = {}
 
     def edits(clean: list[Any], index: Array, windows: Array) -> Array:
         def edit(window: Array) -> Array:
@@ -166,7 +162,7 @@ def _edits(
             out, values = propagate(
                 program.trace, clean, program.edited, layout, window[None], place
             )
-            found[:] = values
+            found.update(values)
             return out
 
         return jax.vmap(edit)(windows)

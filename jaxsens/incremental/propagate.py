@@ -24,7 +24,7 @@ RULES: dict[str, Rule] = {
 
 def propagate(
     trace: Trace, clean: Sequence[Any], edited: int, layout: Layout, new: Array, place: Place
-) -> tuple[Array, list[Value]]:
+) -> tuple[Array, dict[int, Value]]:
     """What the function gives for an edited input.
 
     Args:
@@ -36,13 +36,16 @@ def propagate(
       place: which position's window it is.
 
     Returns:
-      The function's result, and all its values.
+      The function's result, and the values that the edit reaches, by their numbers.
     """
-    values: list[Any] = [Clean(value) for value in clean]
-    values[edited] = Windowed(clean[edited], layout, place, new=new) if layout.axes else Dense(new)
+    reached: dict[int, Value] = {
+        edited: Windowed(clean[edited], layout, place, new=new) if layout.axes else Dense(new)
+    }
 
     def operand(each: Operand) -> Value:
-        return Clean(jnp.asarray(each.value)) if isinstance(each, Constant) else values[each]
+        if isinstance(each, Constant):
+            return Clean(jnp.asarray(each.value))
+        return reached[each] if each in reached else Clean(clean[each])
 
     for number, operation in enumerate(trace.operations):
         inputs = [operand(each) for each in operation.inputs]
@@ -53,15 +56,15 @@ def propagate(
         with scope(number):
             results = rule_of(operation.name)(call)
         for output, result in zip(operation.outputs, results, strict=True):
-            values[output] = result
+            reached[output] = result
     (result_of,) = trace.outputs
-    return full(operand(result_of)), values
+    return full(operand(result_of)), reached
 
 
 def prepare(operation: Operation, inputs: Sequence[Any]) -> Any:
     """What an operation's rule wants to know of its clean inputs: done once an example."""
     if kind_of(operation.name) is not None:
-        return attend.prepare(*inputs)
+        return attend.prepare(*map(jnp.asarray, inputs))
     return sequences.states(operation, inputs) if operation.name == "scan" else None
 
 
