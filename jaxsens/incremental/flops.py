@@ -18,7 +18,7 @@ _FREE = {"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "iota", "stop_
 
 def count(jaxpr: Any) -> float:
     """All operations of a function."""
-    return sum(cost for _, cost in costs(jaxpr))
+    return math.fsum(cost for _, cost in costs(jaxpr))
 
 
 def count_from(jaxpr: Any, inputs: Sequence[Any]) -> float:
