@@ -72,15 +72,12 @@ def measure(
     repeats: int,
     seed: int,
 ) -> Outcome:
-    """Runs one method: cold, warm, then timed; run r draws from `seed` + r."""
+    """Runs one method: cold, then timed; run r draws from `seed` + r."""
     idle = peak_rss_mb()
     method = factory(workload, num_threads)
     method.tune(workload.x)
-    one = workload.x[:1]
-    cold = _timed(method, one, seed)
-    # With a single example the first timed run is the warm one: the very same call.
-    warm = _timed(method, one, seed) if len(workload.x) > 1 else None
-    # The batch's own shape is warmed up too: libraries choose their kernels at first sight of one.
+    # The very call that is timed afterwards: programs and kernels depend on how many images it has.
+    cold = _timed(method, workload.x, seed)
     logits = method.logits(workload.x)
     runs = [_timed(method, workload.x, seed + r) for r in range(repeats)]
     best = min(runs, key=lambda run: run.seconds)
@@ -89,7 +86,7 @@ def measure(
     return Outcome(
         device=method.device,
         seconds=[run.seconds for run in runs],
-        compile_seconds=max(0.0, cold.seconds - (warm or runs[0]).seconds),
+        compile_seconds=max(0.0, cold.seconds - best.seconds),
         peak_mb=peak,
         idle_mb=idle if on_device is None else 0.0,
         cpu_seconds=best.cpu_seconds,

@@ -17,21 +17,21 @@ _TEXT: dict[str, Any] = {
 
 #: The papers' models. The embeddings' tables are as small as can be: noise enters after them.
 SETTINGS = {
-    "mlp": Setting("MLP", {"num_classes": 10}, num_images=100),
+    "mlp": Setting("MLP", {"num_classes": 10}, num_images=400),
     "cnn": Setting("CNN", {"num_classes": 10}, num_images=40),
     "vit": Setting(
         "ViTSmall",
         {"num_classes": 10, "patch": 4, "depth": 2, "heads": 8, "hidden": 256},
         num_images=20,
     ),
-    "resnet18": Setting("ResNet", {"num_classes": 10}, **_CIFAR, gain=1.0, num_images=1),
-    "densenet121": Setting("DenseNet", {"num_classes": 10}, **_CIFAR, gain=1.0, num_images=1),
+    "resnet18": Setting("ResNet", {"num_classes": 10}, **_CIFAR, gain=1.0, num_images=4),
+    "densenet121": Setting("DenseNet", {"num_classes": 10}, **_CIFAR, gain=1.0, num_images=2),
     "convmixer": Setting("ConvMixer", {"num_classes": 10}, **_CIFAR, gain=1.0, num_images=4),
     "vit8": Setting(
         "ViTSmall",
         {"num_classes": 10, "patch": 4, "depth": 8, "heads": 32, "hidden": 256},
         **_CIFAR,
-        num_images=1,
+        num_images=2,
     ),
     "lstm": Setting("LSTM", {"vocab_size": 4}, **_TEXT, num_images=16),
     "roberta": Setting("RoBERTa", {"vocab_size": 4, "max_positions": 34}, **_TEXT, num_images=4),

@@ -13,8 +13,8 @@ models are trained as in `vision`, and each trained model is measured in all the
     pixels, σ = v      the released code as it stands
 
     python -m jaxsens.run --exp estimators
-        digits, 4.2 CPU minutes (9 min beside other work on 2 cores): the released code gives 3.0 to
-        3.3 times the definition, because of σ = v; it orders the models alike
+        digits, 2 min 41 s on one core: the released code gives 3.0 to 3.3 times the definition,
+        because of σ = v; it orders the models alike
     python -m jaxsens.run --exp estimators --preset small --data-dir DATA
         not run
 """
@@ -83,7 +83,7 @@ PRESETS = {
 }
 
 COST = {
-    "quick": "handwritten digits (embedded), 4 CPU minutes",
+    "quick": "handwritten digits (embedded), 3 CPU minutes",
     "small": "Fashion-MNIST, 60,000 images, 20 epochs, on a CPU",
     "paper": "CIFAR-10, 50 epochs, every patch of every training image: for a GPU or TPU",
 }

@@ -261,7 +261,7 @@ def arms(config: Config, vocab_size: int) -> list[TextArm]:
                 dataclasses.replace(
                     base,
                     name=f"{name}-depth-{depth}",
-                    label=f"{base.label}, {depth} layers",
+                    label=f"{base.label}, {depth} layer{'s' * (depth > 1)}",
                     model=model,
                     paper=None,
                 )

@@ -5,8 +5,8 @@ every weight, and what changes is counted: the L1 change of the logits (the pape
 prediction (ShPred), and beyond the paper the squared change and the loss.
 
     python -m jaxsens.run --exp sharpness
-        digits, 4.7 CPU minutes (51 min at a load of up to 30 on 2 cores): ShOp 1.32, with
-        the regulariser 0.69, with augmentation 1.35; ShPred at most 0.001 for all three
+        digits, 3 min 7 s on one core: ShOp 1.32, with the regulariser 0.69, with augmentation
+        1.35; ShPred at most 0.001 for all three
     python -m jaxsens.run --exp sharpness --preset small --data-dir DATA
         CIFAR-10, 8 epochs of reduced models, 66 min on 2 cores beside other work: ShOp 0.72, with
         the regulariser 0.53; ShPred 0.037 and 0.034, no clear difference
@@ -91,7 +91,7 @@ PRESETS = {
 }
 
 COST = {
-    "quick": "handwritten digits (embedded), 5 CPU minutes",
+    "quick": "handwritten digits (embedded), 3 CPU minutes",
     "small": "CIFAR-10, reduced models, 8 epochs, an hour and a quarter on 2 busy cores",
     "paper": "CIFAR-10, 50 epochs, all training images: for a GPU or TPU",
 }

@@ -70,6 +70,20 @@ def ood_claims(found: Found) -> list[Claim]:
     return claims
 
 
+def close_claim(records: Sequence[Record], num_train: int) -> Claim:
+    """The closest setting once more, from smaller weights and with more sequences."""
+    setting, sigma = records[0]["setting"], records[0]["sigma"]
+    return Claim(
+        statement=f"{SETTINGS[setting].label} with σ = {sigma:g} and {num_train:,} training "
+        f"sequences: accuracy with exchanged sparse tokens → 1 (95 % interval over seeds ≥ "
+        f"{1 - NEAR}, and most seeds do, share > 1/2)",
+        paper="1, with 1,000 sequences",
+        measured=f"{ended(records, 'ood_accuracy')}; share of {len(records)} seeds "
+        f"{share(records)}",
+        holds=_ood_holds(setting, records),
+    )
+
+
 def _ood_holds(i: int, records: Sequence[Record]) -> bool:
     ood, favours = ended(records, "ood_accuracy"), SETTINGS[i].favours
     near = reaches(ood.high if favours == "sparse" else ood.low, favours)

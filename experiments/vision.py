@@ -4,7 +4,7 @@ Trains each model on images with SGD and measures, along training and at its end
 one patch of a training image changes the model's own prediction.
 
     python -m jaxsens.run --exp vision
-        digits, 2 min 40 s on 2 cores: ViT 0.032 < CNN 0.081 < MLPs 0.102 and 0.118
+        digits, 1 min 20 s on 2 cores: ViT 0.032 < CNN 0.081 < MLPs 0.102 and 0.118
     python -m jaxsens.run --exp vision --preset small --data-dir DATA
         Fashion-MNIST, 20 epochs, 75 min on 2 cores: ViT 0.031 < MLPs 0.054, 0.057 < CNN 0.060
     python -m jaxsens.run --exp vision --preset small --dataset mnist --data-dir DATA
@@ -51,7 +51,7 @@ PRESETS = {
 }
 
 COST = {
-    "quick": "handwritten digits (embedded), 3 minutes on 2 cores",
+    "quick": "handwritten digits (embedded), a minute and a half on 2 cores",
     "small": "Fashion-MNIST, 60,000 images, 20 epochs, an hour and a quarter on 2 cores",
     "paper": "Fashion-MNIST, 50 epochs, every patch of every training image: for a GPU or TPU",
 }

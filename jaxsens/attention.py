@@ -79,15 +79,29 @@ def attention(
 
 @functools.lru_cache
 def _marked(kind: Kind) -> Callable[..., Array]:
-    def attend(q, k, v, visible, out=None):
-        # Heads first and keys across: XLA's CPU code multiplies these layouts twice as fast.
-        q, k, v = q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3)
-        weights = as_weights(masked(jnp.einsum("nhqe,nhet->nhqt", q, k), visible), kind.activation)
-        heads = jnp.einsum("nhqt,nhte->nhqe", weights, v).transpose(0, 2, 1, 3)
-        return heads if out is None else jnp.einsum("nqhe,hed->nqd", heads, out)
+    def attend(q, k, v, visible, *out):
+        mask = functools.partial(masked, visible=visible)
+        return attended(q, k, v, *out, mask=mask, activation=kind.activation)
 
     attend.__name__ = attend.__qualname__ = kind.mark
     return jax.jit(attend)
+
+
+def attended(
+    q: Float[Array, "n Q h e"],
+    k: Float[Array, "n T h e"],
+    v: Float[Array, "n T h f"],
+    out: Float[Array, "h f d"] | None = None,
+    *,
+    mask: Callable[[Array], Array],
+    activation: Activation,
+) -> Float[Array, "..."]:
+    """Attention written out, with any mask: a function of the logits (n, h, Q, T)."""
+    # Heads first and keys across: XLA's CPU code multiplies these layouts twice as fast.
+    q, k, v = q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3)
+    weights = as_weights(mask(jnp.einsum("nhqe,nhet->nhqt", q, k)), activation)
+    heads = jnp.einsum("nhqt,nhte->nhqe", weights, v).transpose(0, 2, 1, 3)
+    return heads if out is None else jnp.einsum("nqhe,hed->nqd", heads, out)
 
 
 @functools.lru_cache

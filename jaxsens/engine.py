@@ -2,11 +2,13 @@
 
 One jitted program takes a chunk of examples. Its static shapes depend on the model and the byte
 budget alone: a remainder is padded and the padding skipped, by a loop with a traced length, so that
-a model is compiled once whatever the number of examples.
+a model is compiled once whatever the number of examples. (Where work is reused and a call has fewer
+than 64 examples, they are grouped evenly, so there the program depends on their number.)
 """
 
+import collections
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -121,8 +123,8 @@ class Work:
         if self.reuse is None:
             return make_plan(self.rows, num_positions * samples)
         rows = max(1, self.reuse.rows // samples)
-        num_local = -(-len(self.x) // (self.mesh.size * jax.process_count()))
-        return make_reuse_plan(rows, num_positions, self.reuse.buckets, num_local)
+        at_once = self.mesh.size * jax.process_count() * runtime.num_streams(self.mesh)
+        return make_reuse_plan(rows, num_positions, self.reuse.buckets, -(-len(self.x) // at_once))
 
     def inputs(self, rows: np.ndarray) -> tuple[np.ndarray, Context]:
         """These examples and their context."""
@@ -166,20 +168,23 @@ def measure_all(work: Work) -> Measurement:
         drawn = int(counts[share][:done].sum())
         work.report(done, len(totals), float(totals[:done].sum()) / max(drawn, 1))
 
-    # One call is under way on the devices while the results of the one before are received.
-    pending = None
-    for examples in _pieces(np.arange(share.start, share.stop), plan.chunk * work.mesh.size):
+    # Some calls are under way on the devices while the results of those before are received.
+    streams = runtime.num_streams(work.mesh)
+    pending: collections.deque = collections.deque()
+    pieces = _pieces(np.arange(share.start, share.stop), plan, work.mesh.size, streams)
+    for number, examples in enumerate(pieces):
         rows, num_valid, kept = _deal(examples, work.mesh.size, plan.chunk)
-        changes = _chunk_totals(
-            work.question, plan, work.mesh, work.params,
-            *runtime.place((*work.inputs(rows), work.names[rows], num_valid), work.mesh, SPLIT),
-            work.key, work.pool,
-        )  # fmt: skip
-        if pending is not None:
-            receive(*pending)
-        pending = (examples, kept, changes)
-    if pending is not None:
-        receive(*pending)
+        with runtime.stream(number, streams):
+            changes = _chunk_totals(
+                work.question, plan, work.mesh, work.params,
+                *runtime.place((*work.inputs(rows), work.names[rows], num_valid), work.mesh, SPLIT),
+                work.key, work.pool,
+            )  # fmt: skip
+        pending.append((examples, kept, changes))
+        if len(pending) > streams:
+            receive(*pending.popleft())
+    for call in pending:
+        receive(*call)
     totals = runtime.gather_hosts(totals, n)
     # A host that raised alone would leave the others waiting for its share.
     check_finite(totals, np.arange(n))
@@ -299,9 +304,12 @@ def check_finite(changes: Float[np.ndarray, "n T"], examples: np.ndarray) -> Non
     )
 
 
-def _pieces(indices: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    for start in range(0, len(indices), size):
-        yield indices[start : start + size]
+def _pieces(indices: np.ndarray, plan: Plan, num_devices: int, streams: int) -> list[np.ndarray]:
+    """Examples of each call: as many to all of the calls that are under way at a time."""
+    calls = -(-len(indices) // (plan.chunk * num_devices))
+    calls = -(-calls // streams) * streams
+    most = -(-len(indices) // (plan.group * num_devices))
+    return np.array_split(indices, max(1, min(calls, most)))
 
 
 def _deal(

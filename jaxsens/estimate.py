@@ -41,6 +41,8 @@ class Provenance:
     seconds: float
     num_passes: int
     exhaustive_passes: int
+    #: Whether what an edit cannot reach was reused; files written before this was kept have none.
+    incremental: bool = False
 
 
 @dataclass(frozen=True, eq=False)

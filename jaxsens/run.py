@@ -1,7 +1,7 @@
 """The command line: `python -m jaxsens.run --exp NAME [--preset quick|small|paper] [any field]`.
 
 An experiment is a module of `experiments/` with a `Config` dataclass, from which the flags are made
-(its `resolved(preset)` fills in what was left open), `PRESETS` and `COST` by preset,
+(its `resolved(preset)`, if any, fills in what was left open), `PRESETS` and `COST` by preset,
 `load(config, data_dir)` and `run(config, data, folder)`. Data is loaded before a folder is created,
 so that what can fail early fails early.
 
@@ -168,7 +168,12 @@ def _parse(experiment: ModuleType, arguments: list[str]) -> tuple[Options, Any]:
         if stop.code == 0:
             raise
         raise ValueError(_from_box(printed.getvalue())) from None
-    return parsed.options, parsed.config.resolved(parsed.options.preset)
+    return parsed.options, resolved(parsed.config, parsed.options.preset)
+
+
+def resolved(config: Any, preset: str) -> Any:
+    """The config with what it left open filled in, by itself, if it leaves anything open."""
+    return config.resolved(preset) if hasattr(config, "resolved") else config
 
 
 def _value_of(flag: str, arguments: list[str]) -> str | None:

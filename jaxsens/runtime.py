@@ -6,18 +6,23 @@ keyed by the example's global index, so neither split changes a number.
 Assumption: every process makes the same calls with the same arguments, as `jax.distributed` asks.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import jaxlib.xla_client
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 #: Matrix products of every measurement run in full float32.
 PRECISION = "highest"
+
+#: Calls under way at a time, at the most: each holds memory.
+MAX_STREAMS = 8
 
 AXIS = "examples"
 SPLIT = PartitionSpec(AXIS)
@@ -37,6 +42,31 @@ def keep_compiled_programs() -> None:
 def local_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
     """This process's devices (or the given ones) in a row."""
     return Mesh(np.array(jax.local_devices() if devices is None else devices), (AXIS,))
+
+
+def num_streams(mesh: Mesh) -> int:
+    """Calls to have under way at a time, so that they keep the mesh busy.
+
+    On a CPU as many as there are cores for a device: XLA spreads a large operation over cores, but
+    most operations of a measurement are small.
+    """
+    if platform(mesh) != "cpu":
+        return 1
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return max(1, min(MAX_STREAMS, cores // mesh.size))
+
+
+def stream(call: int, num_streams: int) -> contextlib.AbstractContextManager:
+    """The call with this number, made inside, may run beside those of other streams.
+
+    XLA's CPU client runs the calls of one thread in their order unless it is told otherwise. A
+    jaxlib that cannot be told runs them one after the other: slower, the same numbers.
+    """
+    tell = getattr(jaxlib.xla_client, "execution_stream_id", None)
+    if num_streams == 1 or tell is None:
+        return contextlib.nullcontext()
+    return tell(call % num_streams)
 
 
 def over_devices(function: Callable, mesh: Mesh, in_specs: tuple) -> Callable:

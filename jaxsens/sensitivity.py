@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Int, PRNGKeyArray, Shaped
 
 from jaxsens import engine, metrics, runtime, sampling
-from jaxsens.chunking import REUSE_BYTES, budget, rows_within
+from jaxsens.chunking import budget, rows_within
 from jaxsens.estimate import Provenance, SensitivityEstimate
 from jaxsens.grids import Grid
 from jaxsens.incremental import count_costs
@@ -73,9 +73,10 @@ def sensitivity(
       names: (n,) numbers that stand for the examples in their keys; default 0 … n-1. A part of a
         dataset, measured by itself with its own numbers, has the draws it has in the whole.
       incremental: whether what an edit cannot reach is computed once an example, not once an edit:
-        the same result within rounding. "auto" does so where it takes fewer operations. Random
-        positions always take whole forward passes.
-      chunk_bytes: how large the widest intermediate of a forward pass may be; default by device.
+        the same result within rounding. "auto" does so where it saves a quarter of the
+        operations. Random positions always take whole forward passes.
+      chunk_bytes: how large the widest intermediate of one pass may be; default by device. On a
+        CPU as many passes as it has cores, 8 at the most, are under way at a time.
       devices: devices to use; default all of this process. Changes no number.
       progress: called with (done, all, running mean).
 
@@ -132,7 +133,7 @@ def sensitivity(
                 perturbation.grid,
                 samples,
                 platform,
-                budget(chunk_bytes, platform, REUSE_BYTES),
+                budget(chunk_bytes, platform),
             ),
             progress=progress,
         )
@@ -160,6 +161,7 @@ def sensitivity(
             seconds=time.perf_counter() - started,
             num_passes=measured.num_passes,
             exhaustive_passes=work.exhaustive_passes,
+            incremental=work.reuse is not None and measured.positions == "all",
         ),
     )
 

@@ -52,7 +52,7 @@ class Question:
     def outputs(
         self, params: Any, weights: list[Array], x: Array, key: PRNGKeyArray,
         draws: Int[Array, " B"], first: Int[Array, ""],
-    ) -> tuple[Float[Array, "g *C"], Float[Array, "B g *C"]]:  # fmt: skip
+    ) -> tuple[Float[Array, "g ..."], Float[Array, "B g ..."]]:  # fmt: skip
         """Logits of a batch whose first example is `first`: clean, and with each draw."""
 
         def model(new):

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import jaxsens.figures  # noqa: F401  matplotlib keeps its fonts in HOME, which the tests move
-from jaxsens.run import experiment_names, load_experiment, main
+from jaxsens.run import experiment_names, load_experiment, main, resolved
 
 TINY = "--exp vision --models mlp-leaky mlp-sigmoid --epochs 2 --evaluate-every 1 --num-train 200"
 TINY = [*TINY.split(), "--num-measured", "20", "--tolerance", "0.1"]
@@ -94,8 +94,8 @@ def test_presets_are_valid_and_differ_in_numbers_only():
         module = load_experiment(name)
         assert set(module.PRESETS) == set(module.COST) == {"quick", "small", "paper"}
         for preset, config in module.PRESETS.items():
-            resolved = config.resolved(preset)
-            assert resolved == resolved.resolved(preset)
+            once = resolved(config, preset)
+            assert once == resolved(once, preset)
 
 
 def test_a_run_leaves_the_whole_folder_and_is_finished_the_second_time(capsys, tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import jaxlib.xla_client
 import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
@@ -25,6 +26,24 @@ def test_a_mesh_is_all_devices_of_this_process_or_the_given_ones():
     assert list(mesh.devices) == some
     assert runtime.platform(mesh) == "cpu"
     assert runtime.device_kind(mesh) == some[0].device_kind
+
+
+@pytest.mark.parametrize(
+    ("cores", "devices", "streams"), [(6, 1, 6), (6, 2, 3), (2, 8, 1), (64, 1, 8)]
+)
+def test_a_cpu_has_a_stream_for_each_core_of_a_device(monkeypatch, cores, devices, streams):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    assert runtime.num_streams(runtime.local_mesh(jax.devices()[:devices])) == streams
+
+
+def test_jaxlib_can_be_told_the_stream():
+    now = jaxlib.xla_client._xla.get_execution_stream_id
+    before = now()
+    with runtime.stream(7, 5):
+        assert now() == 2
+    assert now() == before
+    with runtime.stream(7, 1):
+        assert now() == before
 
 
 def test_arrays_are_split_or_copied():

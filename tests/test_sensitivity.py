@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from contextlib import contextmanager
 from fractions import Fraction
 
 import jax
@@ -13,7 +12,17 @@ from flax import linen as nn
 from flax import nnx
 
 import jaxsens
-from jaxsens import Bits, Donor, Flip, Gaussian, Patches, Perturbation, Resample, Tokens
+from jaxsens import (
+    Bits,
+    Donor,
+    Flip,
+    Gaussian,
+    Patches,
+    Perturbation,
+    Resample,
+    Tokens,
+    runtime,
+)
 
 KEY = jax.random.key(0)
 ONE = jax.devices()[:1]
@@ -483,6 +492,17 @@ def test_the_record_says_how_it_was_made():
     assert est.draws_per_second == pytest.approx(est.num_draws / made.seconds)
 
 
+@pytest.mark.parametrize("incremental", [False, True])
+@pytest.mark.parametrize("streams", [2, 3, 5])
+def test_calls_side_by_side_change_no_number(monkeypatch, streams, incremental):
+    x, options = images(13), {"key": jax.random.key(5), "incremental": incremental}
+    monkeypatch.setattr(runtime, "num_streams", lambda mesh: 1)
+    one = measure(apply_mlp, mlp(), x, NOISE, 2, **options)
+    monkeypatch.setattr(runtime, "num_streams", lambda mesh: streams)
+    several = measure(apply_mlp, mlp(), x, NOISE, 2, **options)
+    np.testing.assert_array_equal(one.totals, several.totals)
+
+
 def test_products_run_in_full_precision():
     seen = []
 
@@ -543,27 +563,11 @@ def test_linen_nnx_and_plain_jax_agree_on_one_model():
 # One compilation.
 
 
-@contextmanager
-def compilations():
-    """The list of XLA compilations while it is open."""
-    seen = []
-
-    def listen(event, duration, **_):
-        if event == "/jax/core/compile/backend_compile_duration":
-            seen.append(duration)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield seen
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
-
-
 @pytest.mark.parametrize("num_devices", [1, 8])
 @pytest.mark.parametrize(
     "options", [{}, {"positions": "random"}, {"tolerance": 0.1}], ids=["all", "random", "within"]
 )
-def test_one_compilation_whatever_the_number_of_examples(options, num_devices):
+def test_one_compilation_whatever_the_number_of_examples(options, num_devices, compilations):
     traces = []
 
     def counted(params, x):
@@ -571,17 +575,16 @@ def test_one_compilation_whatever_the_number_of_examples(options, num_devices):
         return apply_mlp(params, x)
 
     devices, params, x = jax.devices()[:num_devices], mlp(features=11), cube(11)
-    with compilations() as first:
-        measure(counted, params, x[:600], FLIP, 5, devices=devices, **options)
+    measure(counted, params, x[:600], FLIP, 5, devices=devices, **options)
     once = len(traces)
-    assert first
+    assert compilations
     params, key = mlp(seed=5, features=11), jax.random.key(5)
-    with compilations() as again:
-        for n in (600, 599, 601, 2048, 1000):
-            est = measure(counted, params, x[:n], FLIP, 5, devices=devices, key=key, **options)
-            assert est.provenance.positions == ("random" if options else "all")
+    compilations.clear()
+    for n in (600, 599, 601, 2048, 1000):
+        est = measure(counted, params, x[:n], FLIP, 5, devices=devices, key=key, **options)
+        assert est.provenance.positions == ("random" if options else "all")
     assert len(traces) == once
-    assert again == []
+    assert compilations == []
 
 
 # Bad input: one clear line each.

@@ -1,7 +1,6 @@
 """The measurement: closed forms, equivalences, limits, one compilation, coverage, bad input."""
 
 import math
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import jax
@@ -404,24 +403,8 @@ def test_progress_ends_at_the_whole():
 # One compilation.
 
 
-@contextmanager
-def compilations():
-    """The list of XLA compilations while it is open."""
-    seen = []
-
-    def listen(event, duration, **_):
-        if event == "/jax/core/compile/backend_compile_duration":
-            seen.append(duration)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield seen
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
-
-
 @pytest.mark.parametrize("num_devices", [1, 8])
-def test_one_compilation_whatever_the_number_of_examples(num_devices):
+def test_one_compilation_whatever_the_number_of_examples(num_devices, compilations):
     traces = []
 
     def counted(params, x):
@@ -429,16 +412,15 @@ def test_one_compilation_whatever_the_number_of_examples(num_devices):
         return apply_mlp(params, x)
 
     devices, params, x, y = jax.devices()[:num_devices], mlp(), inputs(2048), labels(2048)
-    with compilations() as first:
-        measure(counted, params, x[:600], devices=devices, y=y[:600])
+    measure(counted, params, x[:600], devices=devices, y=y[:600])
     once = len(traces)
-    assert first
+    assert compilations
     params, key = mlp(seed=5), jax.random.key(5)
-    with compilations() as again:
-        for n in (600, 599, 1, 2048, 1000):
-            measure(counted, params, x[:n], devices=devices, y=y[:n], key=key)
+    compilations.clear()
+    for n in (600, 599, 1, 2048, 1000):
+        measure(counted, params, x[:n], devices=devices, y=y[:n], key=key)
     assert len(traces) == once
-    assert again == []
+    assert compilations == []
     # Another noise is another program that draws weights, but not another model.
     for noise in (Gaussian(sigma=0.1), Sphere(1.0)):
         measure(counted, params, x[:600], noise, devices=devices, y=y[:600])

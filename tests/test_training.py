@@ -308,20 +308,6 @@ def test_a_batch_larger_than_the_data_is_refused():
 # --- One compilation ------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def compilations():
-    """The functions that XLA compiles during the test."""
-    events = []
-
-    def listener(event, duration, **_):
-        if event == "/jax/core/compile/backend_compile_duration":
-            events.append(duration)
-
-    jax.monitoring.register_event_duration_secs_listener(listener)
-    yield events
-    jax.monitoring.unregister_event_duration_listener(listener)
-
-
 def test_all_epochs_share_one_compilation(compilations):
     recipe = Recipe("adam", 0.01, batch_size=6)
     state = Trainer(Dropped(), recipe, epochs=4).init(X, INIT)

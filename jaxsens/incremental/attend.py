@@ -9,13 +9,20 @@ with logits taken relative to their largest. They are sums over the tokens outsi
 sums minus the old tokens: a difference would cancel where attention is sharp.
 """
 
+import functools
+import operator
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxsens.attention import Activation, Kind, attention, kind_of
+from jaxsens.attention import Kind, attended, kind_of
 from jaxsens.incremental.call import Call
-from jaxsens.incremental.layout import Layout, runs
+from jaxsens.incremental.layout import Layout, runs, same_table
+from jaxsens.incremental.masks import Mask, Visible
 from jaxsens.incremental.values import Clean, Dense, Value, Windowed, clean_of, clean_window
 
 _TOKENS = 1
@@ -23,44 +30,78 @@ _TOKENS = 1
 _FEW = 1 / 3
 
 
+class Prepared(NamedTuple):
+    """What an edit needs of clean attention, heads first: as the products below take it.
+
+    Arrays, or their shapes where costs are counted.
+
+    Attributes:
+      mask: what it does to logits.
+      logits: (h, Q, T), of every query and token, masked.
+      values: (h, T, d), through the output projection.
+      queries: (h, e, Q), transposed.
+      keys: (h, e, T), transposed.
+    """
+
+    mask: Mask
+    logits: Any
+    values: Any
+    queries: Any
+    keys: Any
+
+
 def prepare(
     q: Float[Array, "n Q h e"],
     k: Float[Array, "n T h e"],
-    v: Float[Array, "n T h e"],
-    visible: Bool[Array, "m Q T"],
-    *out: Float[Array, "h e d"],
-) -> tuple[Float[Array, "h Q T"], Float[Array, "T h d"]]:
-    """Clean logits and, through the output projection, clean values of the first example."""
-    return _logits(q[0], k[0], visible[0]), _projected(v[0], *out)
+    v: Float[Array, "n T h f"],
+    mask: Mask,
+    *out: Float[Array, "h f d"],
+) -> Prepared:
+    """Of the first example."""
+    queries, keys = q[0].transpose(1, 2, 0), k[0].transpose(1, 2, 0)
+    logits = mask(q[0].transpose(1, 0, 2) @ keys)
+    return Prepared(mask, logits, _projected(v[0], *out), queries, keys)
 
 
-def _projected(v: Float[Array, "T h e"], *out: Float[Array, "h e d"]) -> Float[Array, "T h d"]:
-    return jnp.einsum("the,hed->thd", v, out[0]) if out else v
+def prepare_marked(q: Array, k: Array, v: Array, visible: Array, *out: Array) -> Prepared:
+    """For the operands of `jaxsens.attention`."""
+    return prepare(q, k, v, Visible(visible[:1]), *out)
+
+
+def _projected(v: Float[Array, "T h f"], *out: Float[Array, "h f d"]) -> Float[Array, "h T d"]:
+    v = v.transpose(1, 0, 2)
+    return v @ out[0] if out else v
 
 
 def attend(call: Call) -> list[Value]:
     """The rule of `jaxsens.attention`."""
     kind = kind_of(call.operation.name)
     assert kind is not None
-    q, k, v, visible, *out = call.inputs
-    edited = [value for value in (q, k, v) if isinstance(value, Windowed)]
-    tokens_alone = all(value.layout.axes == (_TOKENS,) for value in edited)
-    if call.is_dense or not tokens_alone or not all(isinstance(c, Clean) for c in (visible, *out)):
+    visible, *out = call.inputs[3:]
+    if not all(isinstance(value, Clean) for value in (visible, *out)):
         return call.densely()
+    found = edited_attention(call, kind, [clean_of(value) for value in out])
+    return call.densely() if found is None else [found]
+
+
+def edited_attention(call: Call, kind: Kind, out: Sequence[Array]) -> Value | None:
+    """What an edit makes of attention whose first operands are q, k and v; None if all is new."""
+    q, k, v = call.inputs[:3]
+    edited = [value for value in (q, k, v) if isinstance(value, Windowed)]
+    if call.is_dense or any(value.layout.axes != (_TOKENS,) for value in edited):
+        return None
     if isinstance(k, Clean) and isinstance(v, Clean):
         assert isinstance(q, Windowed)
-        return [_some_queries(call, kind, q.layout)]
+        return _some_queries(call, kind, out, q.layout)
     if kind.causal:
-        return [_some_queries(call, kind, _from_first(edited))]
+        return _some_queries(call, kind, out, _from_first(edited))
     if not (isinstance(k, Windowed) and isinstance(v, Windowed)):
-        return call.densely()
-    if not k.layout.same_as(v.layout) or k.layout.window[_TOKENS] > _FEW * k.layout.shape[_TOKENS]:
-        return call.densely()
-    if isinstance(q, Windowed) and not np.array_equal(
-        q.layout.table(_TOKENS), k.layout.table(_TOKENS)
-    ):
-        return call.densely()
-    return [_few_tokens(call, kind, q, k, v)]
+        return None
+    table, length = k.layout.table(_TOKENS), k.layout.shape[_TOKENS]
+    alike = all(same_table(table, value.layout.table(_TOKENS)) for value in edited)
+    if not alike or table.shape[1] > _FEW * length:
+        return None
+    return _few_tokens(call, kind, out, q, k, v)
 
 
 def _from_first(edited: list[Windowed]) -> Layout:
@@ -76,116 +117,104 @@ def _from_first(edited: list[Windowed]) -> Layout:
     return Layout(edited[0].layout.shape, tables, reached[:, None, :, None, None])
 
 
-def _some_queries(call: Call, kind: Kind, layout: Layout) -> Value:
+def _some_queries(call: Call, kind: Kind, out: Sequence[Array], layout: Layout) -> Value | None:
     """Some queries' attention to all tokens."""
-    q, k, v, visible, *out = call.inputs
+    q, k, v = call.inputs[:3]
     if layout.window[_TOKENS] == layout.shape[_TOKENS]:
-        return call.densely()[0]
+        return None
     queries = (
         q.to(layout).new
         if isinstance(q, Windowed)
         else clean_window(clean_of(q), layout, call.place)
     )
-    seen = clean_window(clean_of(visible), _on_visible(layout, clean_of(visible)), call.place)
     keys, values = (x.dense() if isinstance(x, Windowed) else clean_of(x) for x in (k, v))
-    new = attention(
-        queries, keys, values, *map(clean_of, out), visible=seen, activation=kind.activation
-    )
-    rank = call.clean[0].ndim
-    axes: list[int | None] = [None, _TOKENS, *[None] * (rank - 2)]
-    return call.result(layout.on(call.clean[0].shape, axes), new=new)
+    mask = call.extra.mask.of_queries(layout, _TOKENS, call.place)
+    new = attended(queries, keys, values, *out, mask=jax.vmap(mask), activation=kind.activation)
+    return call.result(_on_result(layout, call), new=new)
 
 
-def _on_visible(layout: Layout, visible: Array) -> Layout:
-    return layout.on(visible.shape, [None, _TOKENS, None])
+def _on_result(layout: Layout, call: Call) -> Layout:
+    """The layout of queries, on the shape of what attention gives."""
+    shape = call.clean[0].shape
+    return layout.on(shape, [None, _TOKENS, *[None] * (len(shape) - 2)])
 
 
-def _few_tokens(call: Call, kind: Kind, q: Value, k: Windowed, v: Windowed) -> Value:
-    visible, *out = (clean_of(value) for value in call.inputs[3:])
-    layout, place = k.layout, call.place
+def _few_tokens(
+    call: Call, kind: Kind, out: Sequence[Array], q: Value, k: Windowed, v: Windowed
+) -> Value:
+    layout, place, old = k.layout, call.place, call.extra
     table, length = layout.table(_TOKENS), layout.shape[_TOKENS]
     there = place.row((table >= 0) & (table < length))
     outside = place.row(~(table[:, :, None] == np.arange(length)).any(axis=1))
     # Values go through the output projection first: few of them are new.
-    old_logits, old_v = call.extra
-    old_q, old_k = clean_of(q)[0], k.clean[0]
-    new_k, new_v = k.new[0], _projected(v.new[0], *out)
-    seen = visible[0]
-    seen_new = jnp.take(seen, place.row(np.clip(table, 0, length - 1)), axis=1, mode="clip")
-    columns = _Columns(kind.activation, there, outside)
-    rows = columns.updated(
-        old_logits, _logits(old_q, new_k, seen_new), old_v, new_v, kind.projected
-    )
+    new_k, new_v = k.new[0].transpose(1, 0, 2), _projected(v.new[0], *out)
+    among = place.row(np.clip(table, 0, length - 1))
+    columns = _Columns(kind, there, outside, old.values, new_v)
+    on_new = old.mask.across().taken(among, axis=-2)
+    rows = columns.of_clean_queries(old.logits, on_new(new_k @ old.queries))
     if isinstance(q, Windowed):
-        own = clean_window(visible, _on_visible(q.layout, visible), place)[0]
-        own_new = jnp.take(own, place.row(np.clip(table, 0, length - 1)), axis=1, mode="clip")
-        edited = columns.together(
-            _logits(q.new[0], old_k, own), _logits(q.new[0], new_k, own_new), old_v, new_v,
-            kind.projected,
-        )  # fmt: skip
-        axes: list[int | None] = [None, _TOKENS, *[None] * (call.clean[0].ndim - 2)]
-        where = q.layout.on(call.clean[0].shape, axes)
+        own = old.mask.of_queries(q.layout, _TOKENS, place)
+        own_on_new = own.taken(among, axis=-1)
+        new_q = q.new[0].transpose(1, 0, 2)
+        to_new = jnp.einsum("hqe,hwe->hqw", new_q, new_k)
+        edited = columns.of_new_queries(own(new_q @ old.keys), own_on_new(to_new))
+        where = _on_result(q.layout, call)
         rows = Windowed(rows[None], where, place, new=edited[None]).dense()[0]
     return Dense(rows[None])
-
-
-def _logits(
-    q: Float[Array, "Q h e"], k: Float[Array, "T h e"], seen: Bool[Array, "Q T"]
-) -> Float[Array, "h Q T"]:
-    logits = jnp.einsum("qhe,the->hqt", q, k)
-    return jnp.where(seen[None], logits, jnp.finfo(logits.dtype).min)
 
 
 class _Columns:
     """Weighted sums over the tokens outside the window and the new ones inside."""
 
     def __init__(
-        self, activation: Activation, there: Bool[Array, " w"], outside: Bool[Array, " T"]
-    ):
-        self.activation, self.there, self.outside = activation, there, outside
+        self, kind: Kind, there: Bool[Array, " w"], outside: Bool[Array, " T"],
+        old_v: Float[Array, "h T d"], new_v: Float[Array, "h w d"],
+    ):  # fmt: skip
+        self.kind, self.there, self.outside = kind, there, outside
+        self.old_v, self.new_v = old_v, new_v
 
-    def updated(
-        self, old: Float[Array, "h Q T"], new: Float[Array, "h Q w"], old_v: Float[Array, "T h d"],
-        new_v: Float[Array, "w h d"], projected: bool,
-    ) -> Float[Array, "Q ..."]:  # fmt: skip
-        """Rows of queries that are not edited: what is outside comes once a position."""
-        if self.activation == "relu":
-            zero = jnp.zeros((), old.dtype)
-            kept = jnp.where(self.outside[None, None], jnp.maximum(old, zero), zero)
-            fresh = jnp.where(self.there[None, None], jnp.maximum(new, zero), zero)
-            return _sum(kept, old_v, projected) + _sum(fresh, new_v, projected)
+    def of_clean_queries(
+        self, old: Float[Array, "h Q T"], new: Float[Array, "h w Q"]
+    ) -> Float[Array, "Q ..."]:
+        """What is outside comes once a position, all its samples share it."""
+        there = self.there[None, :, None]
+        if self.kind.activation == "relu":
+            kept = jnp.where(self.outside[None, None], jnp.maximum(old, 0.0), 0.0)
+            fresh = jnp.where(there, jnp.maximum(new, 0.0), 0.0)
+            return self._sum("hqt,htd", kept, self.old_v) + self._sum("hwq,hwd", fresh, self.new_v)
         lowest = jnp.finfo(old.dtype).min
         before = jnp.where(self.outside[None, None], old, lowest).max(axis=-1)
         kept = jnp.where(self.outside[None, None], jnp.exp(old - before[..., None]), 0.0)
-        numerators, denominators = jnp.einsum("hqt,thd->hqd", kept, old_v), kept.sum(axis=-1)
-        new = jnp.where(self.there[None, None], new, -jnp.inf)
-        largest = jnp.maximum(before, new.max(axis=-1))
-        shrink, fresh = jnp.exp(before - largest), jnp.exp(new - largest[..., None])
-        total = denominators * shrink + fresh.sum(axis=-1)
-        form = "hqd,hq->qd" if projected else "hqd,hq->qhd"
-        return jnp.einsum(form, numerators, shrink / total) + _sum(
-            fresh / total[..., None], new_v, projected
-        )
+        numerators, denominators = kept @ self.old_v, kept.sum(axis=-1)
+        new = jnp.where(there, new, -jnp.inf)
+        largest = jnp.maximum(before, new.max(axis=1))
+        shrink, fresh = jnp.exp(before - largest), jnp.exp(new - largest[:, None])
+        total = denominators * shrink + fresh.sum(axis=1)
+        share = (shrink / total)[..., None]
+        if self.kind.projected:
+            # Written out: as a product it would be one of many tiny matrices.
+            outside = functools.reduce(
+                operator.add, [numerators[h] * share[h] for h in range(len(share))]
+            )
+        else:
+            outside = (numerators * share).transpose(1, 0, 2)
+        return outside + self._sum("hwq,hwd", fresh / total[:, None], self.new_v)
 
-    def together(
-        self, old: Float[Array, "h Q T"], new: Float[Array, "h Q w"], old_v: Float[Array, "T h d"],
-        new_v: Float[Array, "w h d"], projected: bool,
-    ) -> Float[Array, "Q ..."]:  # fmt: skip
+    def of_new_queries(
+        self, old: Float[Array, "h q T"], new: Float[Array, "h q w"]
+    ) -> Float[Array, "q ..."]:
         """Rows of edited queries."""
-        nothing = jnp.asarray(-jnp.inf if self.activation == "softmax" else 0.0, old.dtype)
+        nothing = jnp.asarray(-jnp.inf if self.kind.activation == "softmax" else 0.0, old.dtype)
         old = jnp.where(self.outside[None, None], old, nothing)
         new = jnp.where(self.there[None, None], new, nothing)
-        if self.activation == "relu":
+        if self.kind.activation == "relu":
             kept, fresh = jnp.maximum(old, nothing), jnp.maximum(new, nothing)
         else:
             largest = jnp.maximum(old.max(axis=-1), new.max(axis=-1))[..., None]
             kept, fresh = jnp.exp(old - largest), jnp.exp(new - largest)
             total = (kept.sum(axis=-1) + fresh.sum(axis=-1))[..., None]
             kept, fresh = kept / total, fresh / total
-        return _sum(kept, old_v, projected) + _sum(fresh, new_v, projected)
+        return self._sum("hqt,htd", kept, self.old_v) + self._sum("hqt,htd", fresh, self.new_v)
 
-
-def _sum(
-    weights: Float[Array, "h Q t"], values: Float[Array, "t h d"], projected: bool
-) -> Float[Array, "Q ..."]:
-    return jnp.einsum("hqt,thd->qd" if projected else "hqt,thd->qhd", weights, values)
+    def _sum(self, inputs: str, weights: Array, values: Array) -> Float[Array, "q ..."]:
+        return jnp.einsum(f"{inputs}->{'qd' if self.kind.projected else 'qhd'}", weights, values)

@@ -71,5 +71,5 @@ class Call:
         return value
 
 
-#: From a call to its results, one for each output.
-Rule = Callable[[Call], list[Value]]
+#: From a call to its results, one for each output; None to take an operation's parts one by one.
+Rule = Callable[[Call], list[Value] | None]

@@ -174,7 +174,7 @@ def _edits(
 
 
 def _plain(program: Program, params: Any, one: Any) -> dict[int, float]:
-    jaxpr = jax.make_jaxpr(program.clean)(params, *one).jaxpr
+    jaxpr = jax.make_jaxpr(program.forward)(params, *one).jaxpr
     return _by_operation(jaxpr)
 
 

@@ -7,7 +7,15 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxsens.attention import kind_of
-from jaxsens.incremental import attend, contractions, elementwise, reductions, sequences, shapes
+from jaxsens.incremental import (
+    attend,
+    contractions,
+    elementwise,
+    reductions,
+    sequences,
+    shapes,
+    written,
+)
 from jaxsens.incremental.call import Call, Rule
 from jaxsens.incremental.layout import Layout
 from jaxsens.incremental.trace import Constant, Operand, Operation, Trace, scope
@@ -47,29 +55,39 @@ def propagate(
             return Clean(jnp.asarray(each.value))
         return reached[each] if each in reached else Clean(clean[each])
 
-    for number, operation in enumerate(trace.operations):
+    def step(operation: Operation) -> None:
         inputs = [operand(each) for each in operation.inputs]
         if all(isinstance(value, Clean) for value in inputs):
-            continue
+            return
         outputs = [clean[output] for output in operation.outputs]
         call = Call(operation, inputs, outputs, clean[operation.extra], place)
+        results = rule_of(operation)(call)
+        if results is not None:
+            reached.update(zip(operation.outputs, results, strict=True))
+            return
+        for part in operation.parts:
+            step(part)
+
+    for number, operation in enumerate(trace.operations):
         with scope(number):
-            results = rule_of(operation.name)(call)
-        for output, result in zip(operation.outputs, results, strict=True):
-            reached[output] = result
+            step(operation)
     (result_of,) = trace.outputs
     return full(operand(result_of)), reached
 
 
 def prepare(operation: Operation, inputs: Sequence[Any]) -> Any:
     """What an operation's rule wants to know of its clean inputs: done once an example."""
+    if operation.parts:
+        return written.prepare(operation, inputs)
     if kind_of(operation.name) is not None:
-        return attend.prepare(*map(jnp.asarray, inputs))
+        return attend.prepare_marked(*map(jnp.asarray, inputs))
     return sequences.states(operation, inputs) if operation.name == "scan" else None
 
 
-def rule_of(name: str) -> Rule:
+def rule_of(operation: Operation) -> Rule:
     """The rule of an operation; one that is not known makes everything dense."""
-    if kind_of(name) is not None:
+    if operation.parts:
+        return written.attend_written
+    if kind_of(operation.name) is not None:
         return attend.attend
-    return RULES.get(name, Call.densely)
+    return RULES.get(operation.name, Call.densely)

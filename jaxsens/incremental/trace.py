@@ -1,10 +1,10 @@
 """A function as a flat list of operations.
 
 Calls (jit, remat, custom derivatives) are replaced by what they call, and a choice by platform by
-its branch. Calls of a marked function (`jaxsens.incremental.attention`) stay as they are.
+its branch. Calls of a marked function (`jaxsens.attention`) stay as they are.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,7 @@ class Operation:
       inputs: its operands.
       outputs: the numbers of its results.
       extra: the number of what its rule wants to know of the clean values, if anything.
+      parts: the operations that it stands for, if it was made of several.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Operation:
     inputs: tuple[Operand, ...]
     outputs: tuple[int, ...]
     extra: int
+    parts: "tuple[Operation, ...]" = ()
 
 
 #: From an operation and its clean inputs to what its rule wants to know of them.
@@ -63,26 +65,31 @@ class Trace:
       inputs: the numbers of its arguments.
       outputs: its results.
       num_values: how many values there are.
+      avals: shapes and dtypes of what operations give and of inputs, by their numbers.
     """
 
     operations: tuple[Operation, ...]
     inputs: tuple[int, ...]
     outputs: tuple[Operand, ...]
     num_values: int
+    avals: dict[int, Any]
 
     def values(self, arguments: Sequence[Any], prepare: Prepare) -> list[Any]:
         """Every value of the function, by its number, and what `prepare` adds for an operation."""
-        values: list[Any] = [None] * self.num_values
-        for number, argument in zip(self.inputs, arguments, strict=True):
-            values[number] = argument
+        values = dict(zip(self.inputs, arguments, strict=True))
         for place, operation in enumerate(self.operations):
             with scope(place):
+                run(operation.parts or (operation,), values)
                 inputs = [value_of(values, operand) for operand in operation.inputs]
-                results = operation.apply(*inputs)
                 values[operation.extra] = prepare(operation, inputs)
-            for number, result in zip(operation.outputs, results, strict=True):
-                values[number] = result
-        return values
+        return [values.get(number) for number in range(self.num_values)]
+
+
+def run(operations: Sequence[Operation], values: MutableMapping[int, Any]) -> None:
+    """Adds what operations give to the values that they are given."""
+    for operation in operations:
+        results = operation.apply(*(value_of(values, operand) for operand in operation.inputs))
+        values.update(zip(operation.outputs, results, strict=True))
 
 
 def scope(place: int) -> Any:
@@ -90,7 +97,7 @@ def scope(place: int) -> Any:
     return jax.named_scope(f"operation_{place}")
 
 
-def value_of(values: Sequence[Any], operand: Operand) -> Any:
+def value_of(values: Mapping[int, Any], operand: Operand) -> Any:
     """An operand's value."""
     return operand.value if isinstance(operand, Constant) else values[operand]
 
@@ -108,18 +115,21 @@ def trace(
     """
     closed = jax.make_jaxpr(function)(*arguments)
     flat = _Flattener(platform, is_mark)
-    inputs = tuple(flat.number() for _ in closed.jaxpr.invars)
+    inputs = tuple(flat.number(atom.aval) for atom in closed.jaxpr.invars)
     outputs = flat.add(closed.jaxpr, [Constant(c) for c in closed.consts], inputs)
-    return Trace(tuple(flat.operations), inputs, tuple(outputs), flat.count)
+    return Trace(tuple(flat.operations), inputs, tuple(outputs), flat.count, flat.avals)
 
 
 class _Flattener:
     def __init__(self, platform: str, is_mark: Callable[[str], bool]):
         self.platform, self.is_mark = platform, is_mark
         self.operations: list[Operation] = []
+        self.avals: dict[int, Any] = {}
         self.count = 0
 
-    def number(self) -> int:
+    def number(self, aval: Any = None) -> int:
+        if aval is not None:
+            self.avals[self.count] = aval
         self.count += 1
         return self.count - 1
 
@@ -152,7 +162,7 @@ class _Flattener:
         return self._keep(equation, operands, name)
 
     def _keep(self, equation: Any, operands: list[Operand], name: str) -> Sequence[Operand]:
-        outputs = tuple(self.number() for _ in equation.outvars)
+        outputs = tuple(self.number(atom.aval) for atom in equation.outvars)
         self.operations.append(
             Operation(
                 name,

@@ -120,6 +120,7 @@ def _from_tokens(q, x, key, value, weights):
     at_tokens = jnp.einsum("nqhe,dhe->nqhd", q, key_kernel)
     logits = jnp.einsum("nqhd,ntd->nhqt", at_tokens, x)
     given = weights(logits + jnp.einsum("nqhe,he->nhq", q, key_bias)[..., None])
-    seen = jnp.einsum("nhqt,ntd->nqhd", given, x)
+    # As a product of these two in this order, x need not be transposed.
+    seen = (given[:, :, 0] @ x)[:, None]
     total = jnp.swapaxes(given.sum(axis=-1), 1, 2)[..., None]
     return jnp.einsum("nqhd,dhe->nqhe", seen, value_kernel) + total * value_bias[None, None]

@@ -38,11 +38,14 @@ class LSTMLayer(nn.Module):
 
         def step(state, gates):
             hidden, cell = state
-            i, f, g, o = jnp.split(gates + hidden @ recurrent, 4, axis=-1)
-            cell = nn.sigmoid(f) * cell + nn.sigmoid(i) * nn.tanh(g)
-            hidden = nn.sigmoid(o) * nn.tanh(cell)
+            # σ(x) = (1 + tanh(x/2)) / 2: one function for all four gates takes half the time.
+            bent = jnp.tanh((gates + hidden @ recurrent) * scale)
+            i, f, _, o = jnp.split(0.5 + 0.5 * bent, 4, axis=-1)
+            cell = f * cell + i * jnp.split(bent, 4, axis=-1)[2]
+            hidden = o * jnp.tanh(cell)
             return (hidden, cell), hidden
 
+        scale = jnp.repeat(jnp.asarray([0.5, 0.5, 1.0, 0.5], x.dtype), self.width)[None]
         zero = jnp.zeros((len(x), self.width), x.dtype)
         _, hidden = lax.scan(step, (zero, zero), jnp.swapaxes(gates, 0, 1))
         return jnp.swapaxes(hidden, 0, 1)

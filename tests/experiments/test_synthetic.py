@@ -22,7 +22,7 @@ theory, study, seeds = (
 TINY = (
     "--exp synthetic --epochs 2 --every 1 --num-seeds 2 --phase-sigmas 0.1 0.3 --phase-rates 0.3 "
     "--phase-seeds 1 --num-train 60 --num-test 30 --batch-size 30 --num-measured 2 --num-final 3 "
-    "--num-enumerated 3 --num-checked 1 --block 6"
+    "--num-enumerated 3 --num-checked 1 --block 6 --close-train 60 --close-epochs 2"
 )
 PLAN = study.Plan("attention", 40, 20, 20, 2, 1, 2, 3)
 
@@ -165,6 +165,11 @@ def test_what_counts_as_following():
     assert not seeds.follows(record(3, 0.6, 1.0))
 
 
+def test_the_closest_setting_has_the_smallest_margin():
+    margins = [abs(theory.linear_margin(setting)) for setting in theory.SETTINGS]
+    assert margins.index(min(margins)) == theory.CLOSEST
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """One tiny run: (results, folder)."""
@@ -191,7 +196,8 @@ def test_a_tiny_run_reports_everything(finished):
     assert exact["holds"]
     (check,) = [claim for statement, claim in claims.items() if "jaxsens.sensitivity" in statement]
     assert check["holds"]
-    assert sum("exchanged sparse tokens →" in statement for statement in claims) == 6
+    assert sum("exchanged sparse tokens →" in statement for statement in claims) == 7
+    assert [(r["setting"], r["sigma"]) for r in results["values"]["closest"]] == 2 * [(5, 1e-4)]
     assert len(results["values"]["trained"]["attention"]) == 12
     assert len(results["values"]["phase"]) == 4
     assert set(results["values"]["trained"]) == {"attention", "summing MLP"}

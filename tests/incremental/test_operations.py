@@ -79,7 +79,11 @@ IMAGES = {
 }
 
 
-@pytest.mark.parametrize("grid", [Patches(2), Patches(4), OverlappingPatches(3)], ids=str)
+@pytest.mark.parametrize(
+    "grid",
+    [Patches(2), pytest.param(Patches(4), marks=pytest.mark.slow), OverlappingPatches(3)],
+    ids=str,
+)
 @pytest.mark.parametrize("name", IMAGES)
 def test_images(compare, name, grid):
     compare(lambda _, x: flat(IMAGES[name](x)), IMAGE, grid)
@@ -155,7 +159,7 @@ SEQUENCES = {
 }
 
 
-@pytest.mark.parametrize("buckets", [1, 3])
+@pytest.mark.parametrize("buckets", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_sequences(compare, name, buckets):
     compare(lambda _, x: flat(SEQUENCES[name](x)), ROWS, Tokens(), buckets=buckets)

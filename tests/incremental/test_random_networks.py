@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jax import lax
@@ -58,9 +59,26 @@ def _entry(x, draw):
     return x @ jnp.asarray(np.random.default_rng(5).normal(size=(CHANNELS, CHANNELS)), x.dtype)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+FEW, MANY = (
+    settings(max_examples=number, deadline=None, suppress_health_check=list(HealthCheck))
+    for number in (10, 40)
+)
+
+
+@FEW
 @given(st.data())
 def test_random_networks(compare, data):
+    check_one(compare, data)
+
+
+@pytest.mark.slow
+@MANY
+@given(st.data())
+def test_many_random_networks(compare, data):
+    check_one(compare, data)
+
+
+def check_one(compare, data):
     def choose(options):
         return data.draw(st.sampled_from(options))
 
