@@ -25,10 +25,10 @@ vision: $(VENV)/.installed
 	$(BIN)/python -m jaxsens.run --exp vision
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(JOBS) -m 'not slow'
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m 'not slow'
 
 test-all: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

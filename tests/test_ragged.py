@@ -23,12 +23,14 @@ MODELS = {
     "gpt2": GPT2(30, depth=1, heads=2, width=8),
     "lstm": LSTM(30, depth=1, width=8),
 }
+#: One model does where a test is not about how models look back and forth.
+SOME = ["lstm", *(pytest.param(name, marks=pytest.mark.slow) for name in ("roberta", "gpt2"))]
 
 
 @functools.cache
 def seam(name):
     model = MODELS[name]
-    params = model.init(jax.random.key(1), jnp.ones((1, 4), jnp.int32))
+    params = jax.jit(model.init)(jax.random.key(1), jnp.ones((1, 4), jnp.int32))
     params = jax.tree.map(
         lambda w: w + 0.5 * jax.random.normal(jax.random.key(w.size), w.shape), params
     )
@@ -42,6 +44,7 @@ def seam(name):
     return apply_fn, params, embed
 
 
+@functools.cache
 def measure(name, lengths, perturbation=NOISE, num_samples=4):
     apply_fn, params, embed = seam(name)
     return ragged_sensitivity(
@@ -58,10 +61,10 @@ def test_bucket_lengths_change_no_draw(name):
     assert one.totals.sum() > 0
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SOME)
 def test_each_sequence_by_itself_gives_its_row(name):
     apply_fn, params, embed = seam(name)
-    whole = measure(name, (4, 8, 12, 16))
+    whole = measure(name, (4, 8, 16))
     for row in (1, 4):
         tokens = jnp.asarray(SEQUENCES[row])[None]
         e, mask = embed(params, tokens), np.ones(tokens.shape, bool)
@@ -75,7 +78,7 @@ def test_real_tokens_are_measured_and_padding_never():
     np.testing.assert_array_equal(counts, 4 * (np.arange(16) < LENGTHS[:, None]))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SOME)
 def test_whole_sequences_have_one_position_and_the_same_noise_in_every_bucket(name):
     whole = Perturbation(Whole(), Gaussian(variance=4.0))
     one, three = measure(name, (16,), whole, 8), measure(name, (4, 8, 16), whole, 8)

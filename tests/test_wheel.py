@@ -14,7 +14,7 @@ def run(*command, cwd, **environment):
     done = subprocess.run(
         command,
         cwd=cwd,
-        env={**os.environ, "XLA_FLAGS": "", **environment},
+        env={**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=0", **environment},
         capture_output=True,
         text=True,
         timeout=300,

@@ -12,12 +12,13 @@ from jaxsens.incremental import make_program
 def compare():
     """`compare(f, x, grid)`: asserts that f of every edited input is the same in both ways.
 
-    Returns the program. `x` is one example; windows get new entries of the same kind.
+    Returns the program. `x` is one example; windows get new entries of the same kind. With several
+    `contexts` the same program is asked in each.
     """
 
-    def run(f, x, grid, *, params=(), context=(), buckets=1, scale=1.0, tolerance=1e-4):
+    def run(f, x, grid, *, params=(), contexts=((),), buckets=1, scale=1.0, tolerance=1e-4):
         x = jnp.asarray(x)
-        shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), (x, context))
+        shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), (x, contexts[0]))
         program = make_program(f, params, *shapes, grid, "cpu", buckets)
         window = grid.window_shape(x.shape)
 
@@ -27,25 +28,26 @@ def compare():
                 return jax.random.randint(key, window, 0, 5, x.dtype)
             return jnp.asarray(scale, x.dtype) * jax.random.normal(key, window, x.dtype)
 
-        def whole(index):
+        def whole(params, x, context, index):
             edited = jax.lax.dynamic_update_slice(x, new(index), grid.start(index, x.shape))
             return f(params, edited[None], *jax.tree.map(lambda a: a[None], context))[0]
 
         @jax.jit
-        def both(params, x):
+        def both(params, x, context):
             clean = program.clean(params, x, context)
             outputs = []
             for bucket, (positions, _) in enumerate(program.buckets):
                 indices = jnp.arange(len(positions)), jnp.asarray(positions)
-                plain = jax.vmap(whole)(indices[1])
+                plain = jax.vmap(lambda p: whole(params, x, context, p))(indices[1])
                 edits = jax.vmap(lambda i, p, b=bucket: program.edit(clean, b, i, new(p)))(*indices)
                 outputs.append((plain, edits))
             return outputs
 
-        for plain, edits in both(params, x):
-            assert np.isfinite(plain).all()
-            worst = np.abs(np.asarray(plain, np.float64) - edits).max(initial=0)
-            assert worst <= tolerance * max(1.0, np.abs(plain).max(initial=0))
+        for context in contexts:
+            for plain, edits in both(params, x, context):
+                assert np.isfinite(plain).all()
+                worst = np.abs(np.asarray(plain, np.float64) - edits).max(initial=0)
+                assert worst <= tolerance * max(1.0, np.abs(plain).max(initial=0))
         return program
 
     return run

@@ -187,7 +187,10 @@ def test_ids_are_looked_up(compare):
 def test_context_is_clean(compare):
     mask = jnp.arange(10) < 7
     compare(
-        lambda _, x, m: jnp.where(m[..., None], x, 0.0).sum(axis=1), ROWS, Tokens(), context=(mask,)
+        lambda _, x, m: jnp.where(m[..., None], x, 0.0).sum(axis=1),
+        ROWS,
+        Tokens(),
+        contexts=[(mask,)],
     )
 
 

@@ -256,7 +256,7 @@ def test_a_mask_from_context(compare):
     mask = jnp.arange(T) < 7
     made = compare(
         lambda _, x, m: model(lambda x: by_jax(x, mask=m[:, None, None]))(_, x),
-        ROWS, Tokens(), context=(mask,),
+        ROWS, Tokens(), contexts=[(mask,)],
     )  # fmt: skip
     assert names(made) == [FOUND]
 

@@ -25,26 +25,35 @@ MASK = TOKENS != PAD_ID
 
 
 @functools.cache
+def jitted(name, method):
+    """A method of a model: operation by operation, most of the time would be compilation."""
+    return jax.jit(functools.partial(MODELS[name].apply, method=method))
+
+
+@functools.cache
+def initial(name):
+    return jax.jit(MODELS[name].init)(jax.random.key(1), jnp.asarray(TOKENS))
+
+
+@functools.cache
 def variables(name):
-    initial = MODELS[name].init(jax.random.key(1), jnp.asarray(TOKENS))
     # Weights of order one, so that every part of the network has a say.
-    leaves, tree = jax.tree.flatten(initial)
+    leaves, tree = jax.tree.flatten(initial(name))
     keys = jax.random.split(jax.random.key(2), len(leaves))
     noise = [0.3 * jax.random.normal(k, v.shape) for k, v in zip(keys, leaves, strict=True)]
-    return jax.tree.map(jnp.add, initial, jax.tree.unflatten(tree, noise))
+    return jax.tree.map(jnp.add, initial(name), jax.tree.unflatten(tree, noise))
 
 
 def logits(name, tokens):
-    return np.asarray(MODELS[name].apply(variables(name), jnp.asarray(tokens)))
+    return np.asarray(jitted(name, None)(variables(name), jnp.asarray(tokens)))
 
 
 def from_embeddings(name, e, mask=MASK):
-    model = MODELS[name]
-    return np.asarray(model.apply(variables(name), e, jnp.asarray(mask), method="from_embeddings"))
+    return np.asarray(jitted(name, "from_embeddings")(variables(name), e, jnp.asarray(mask)))
 
 
 def embed(name, tokens=TOKENS):
-    return MODELS[name].apply(variables(name), jnp.asarray(tokens), method="embed")
+    return jitted(name, "embed")(variables(name), jnp.asarray(tokens))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +76,9 @@ def test_parameter_counts(model, count):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_network_is_its_two_halves(name):
-    np.testing.assert_array_equal(logits(name, TOKENS), from_embeddings(name, embed(name)))
+    np.testing.assert_allclose(
+        logits(name, TOKENS), from_embeddings(name, embed(name)), rtol=1e-6, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -115,8 +126,7 @@ def test_causal_models_read_the_last_real_token(name):
 
 @pytest.mark.parametrize("name", ["roberta", "roberta-relu", "gpt2", "lstm"])
 def test_embeddings_are_layer_normed(name):
-    fresh = MODELS[name].init(jax.random.key(1), jnp.asarray(TOKENS))
-    e = np.asarray(MODELS[name].apply(fresh, jnp.asarray(TOKENS), method="embed"))[MASK]
+    e = np.asarray(jitted(name, "embed")(initial(name), jnp.asarray(TOKENS)))[MASK]
     np.testing.assert_allclose(e.mean(axis=1), 0, atol=1e-5)
     # The variance of initial embeddings of 0.02 is not far above the layer norm's epsilon.
     np.testing.assert_allclose(e.var(axis=1), 1, atol=0.05)
@@ -151,12 +161,12 @@ def test_relu_attention_is_not_normalised():
 
 @pytest.mark.parametrize("name", MODELS)
 def test_dropout_acts_in_training_alone(name):
-    model, tokens = MODELS[name], jnp.asarray(TOKENS)
+    tokens = jnp.asarray(TOKENS)
 
+    @jax.jit
     def train(seed):
-        return model.apply(
-            variables(name), tokens, train=True, rngs={"dropout": jax.random.key(seed)}
-        )
+        rngs = {"dropout": jax.random.key(seed)}
+        return MODELS[name].apply(variables(name), tokens, train=True, rngs=rngs)
 
     assert not np.array_equal(train(0), train(1))
     np.testing.assert_array_equal(logits(name, TOKENS), logits(name, TOKENS))
