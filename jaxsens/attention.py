@@ -7,9 +7,9 @@ written out; but where an edit changes a few tokens, only their rows and columns
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -59,7 +59,8 @@ def attention(
       out: the output projection, without its bias.
       visible: which tokens each query sees, for each example or (m = 1) for all alike; default all.
       activation: "relu" takes ReLU of the logits for weights and normalises nothing.
-      causal: a promise that query i sees no token after i, which `visible` must keep as well.
+      causal: a promise that query i sees no token after i, which `visible` must keep as well. A
+        query that sees nothing takes the mean of all tokens; if causal, of those up to itself.
 
     Returns:
       (n, Q, d), or (n, Q, h, e) without an output projection.
@@ -80,7 +81,7 @@ def attention(
 @functools.lru_cache
 def _marked(kind: Kind) -> Callable[..., Array]:
     def attend(q, k, v, visible, *out):
-        mask = functools.partial(masked, visible=visible)
+        mask = functools.partial(masked, visible=visible, causal=kind.causal)
         return attended(q, k, v, *out, mask=mask, activation=kind.activation)
 
     attend.__name__ = attend.__qualname__ = kind.mark
@@ -120,11 +121,34 @@ def kind_of(name: str | None) -> Kind | None:
     return _kinds().get(name or "")
 
 
+def is_marked(name: str, operands: Sequence[Any], num_results: int) -> bool:
+    """Whether a traced call with operands of these shapes and dtypes is one of `attention` itself.
+
+    What vmap or a derivative makes of a call keeps its name.
+    """
+    kind = kind_of(name)
+    if kind is None or num_results != 1:
+        return False
+    ranks = [aval.ndim for aval in operands]
+    return ranks == [4, 4, 4, 3, *[3] * kind.projected] and operands[3].dtype == bool
+
+
 def masked(
-    logits: Float[Array, "n h Q T"], visible: Bool[Array, "m Q T"]
+    logits: Float[Array, "n h Q T"], visible: Bool[Array, "m Q T"], *, causal: bool = False
 ) -> Float[Array, "n h Q T"]:
     """The lowest number in place of what a query does not see."""
-    return jnp.where(visible[:, None], logits, jnp.finfo(logits.dtype).min)
+    num_queries, num_tokens = logits.shape[-2:]
+    fill = hidden(num_queries, num_tokens, logits.dtype, causal=causal)
+    return jnp.where(visible[:, None], logits, fill[None])
+
+
+def hidden(num_queries: int, num_tokens: int, dtype: Any, *, causal: bool) -> Float[Array, "1 _ _"]:
+    """What stands in place of logits that are not seen: if causal, less for later tokens."""
+    lowest = jnp.full((1, 1, 1), jnp.finfo(dtype).min, dtype)
+    if not causal:
+        return lowest
+    earlier = jnp.tri(num_queries, num_tokens, dtype=bool)[None]
+    return jnp.where(earlier, lowest, jnp.full_like(lowest, -jnp.inf))
 
 
 def as_weights(logits: Float[Array, "*a T"], activation: Activation) -> Float[Array, "*a T"]:

@@ -11,10 +11,11 @@ ROOT = Path(__file__).parents[1]
 
 
 def run(*command, cwd, **environment):
+    flags = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1")
     done = subprocess.run(
         command,
         cwd=cwd,
-        env={**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=0", **environment},
+        env={**os.environ, "XLA_FLAGS": flags, **environment},
         capture_output=True,
         text=True,
         timeout=300,

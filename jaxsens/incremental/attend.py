@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxsens.attention import Kind, attended, kind_of
+from jaxsens.attention import Kind, attended, hidden, kind_of
 from jaxsens.incremental.call import Call
 from jaxsens.incremental.layout import Layout, runs, same_table
 from jaxsens.incremental.masks import Mask, Visible
@@ -63,9 +63,12 @@ def prepare(
     return Prepared(mask, logits, _projected(v[0], *out), queries, keys)
 
 
-def prepare_marked(q: Array, k: Array, v: Array, visible: Array, *out: Array) -> Prepared:
+def prepare_marked(
+    kind: Kind, q: Array, k: Array, v: Array, visible: Array, *out: Array
+) -> Prepared:
     """For the operands of `jaxsens.attention`."""
-    return prepare(q, k, v, Visible(visible[:1]), *out)
+    fill = hidden(q.shape[1], k.shape[1], q.dtype, causal=kind.causal)
+    return prepare(q, k, v, Visible(visible[:1], fill), *out)
 
 
 def _projected(v: Float[Array, "T h f"], *out: Float[Array, "h f d"]) -> Float[Array, "h T d"]:
@@ -171,7 +174,9 @@ class _Columns:
         old_v: Float[Array, "h T d"], new_v: Float[Array, "h w d"],
     ):  # fmt: skip
         self.kind, self.there, self.outside = kind, there, outside
-        self.old_v, self.new_v = old_v, new_v
+        # What is not there may be anything, and nothing times nan is nan.
+        self.old_v = old_v
+        self.new_v = jnp.where(there[None, :, None], new_v, jnp.zeros_like(new_v))
 
     def of_clean_queries(
         self, old: Float[Array, "h Q T"], new: Float[Array, "h w Q"]

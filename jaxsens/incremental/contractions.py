@@ -3,6 +3,9 @@
 A product over another axis keeps the window; a contraction over a windowed axis gives the clean
 result plus (change · the weights at the window's indices); a convolution grows the window by its
 halo and shrinks it by its stride.
+
+Assumption: such a sum is as exact as the clean one. Where a clean entry is many times larger than
+all that an edit puts in its place, rounding of the clean sum stays in the result.
 """
 
 from collections.abc import Sequence
@@ -17,10 +20,12 @@ from jaxsens.incremental.call import Call, Rule
 from jaxsens.incremental.layout import Layout, as_layout, contiguous, runs, union
 from jaxsens.incremental.values import (
     Clean,
+    Dense,
     Value,
     Windowed,
     clean_of,
     clean_window,
+    inside_mask,
     only_there,
     there_mask,
 )
@@ -28,7 +33,10 @@ from jaxsens.incremental.values import (
 
 def dot_general(call: Call) -> list[Value]:
     """A product with a clean operand; of two edited ones if only their shared axes are windowed."""
-    if call.is_dense or not jnp.issubdtype(call.clean[0].dtype, jnp.inexact):
+    dtype = call.clean[0].dtype
+    # The change of a narrower operand would be rounded, or wrap, before it is summed.
+    narrow = any(call.windowed(i).clean.dtype != dtype for i in call.edited)
+    if call.is_dense or narrow or not jnp.issubdtype(dtype, jnp.inexact):
         return call.densely()
     if len(call.edited) == 2:
         return _dot_of_two(call)
@@ -90,16 +98,18 @@ def _dot_of_two(call: Call) -> list[Value]:
         at[b], back[a] = a, b
     lay = union([left.layout, right.layout.on(left.layout.shape, back)], left.layout.shape)
     other = lay.on(right.layout.shape, at)
-    # Contracted entries count by their difference, those of shared axes stand side by side.
-    new = call.operation.apply(_there(left.to(lay)), _there(right.to(other)))[0]
-    old = call.operation.apply(
-        *(
-            only_there(clean_window(v.clean, own, call.place), own, call.place)
-            for v, own in ((left, lay), (right, other))
-        )
-    )[0]
+    (new,) = call.operation.apply(_there(left.to(lay)), _there(right.to(other)))
     axes = [*batch[0], *[None] * (len(call.clean[0].shape) - len(batch[0]))]
-    return [call.result(lay.on(call.clean[0].shape, axes), change=new - old)]
+    layout = lay.on(call.clean[0].shape, axes)
+    if set(lay.axes) <= set(batch[0]):
+        return [call.result(layout, new=new)]
+    if set(lay.axes) & set(batch[0]):
+        return call.densely()
+    outside = (
+        jnp.where(inside_mask(own, call.place), jnp.zeros_like(v.clean), v.clean)
+        for v, own in ((left, lay), (right, other))
+    )
+    return [Dense(call.operation.apply(*outside)[0] + new)]
 
 
 def _there(value: Windowed) -> Array:
@@ -161,7 +171,7 @@ class _Sliding:
             start, width = layout.table(axis)[:, 0], layout.table(axis).shape[1]
             first = -((-(start + low - span + 1)) // stride)
             last = (start + width - 1 + low) // stride
-            num = int((last - first).max()) + 1
+            num = max(1, int((last - first).max()) + 1)
             tables[self.out_axes[number]] = runs(first, num)
             before = int((start - (first * stride - low))[0])
             padding[number] = (before, (num - 1) * stride + span - before - width)
@@ -190,7 +200,8 @@ class _Sliding:
 def pooling(call: Call) -> list[Value]:
     """Sums and maxima over sliding windows."""
     value, params = call.inputs[0], call.params
-    if not isinstance(value, Windowed) or len(call.inputs) != 1:
+    is_float = jnp.issubdtype(call.clean[0].dtype, jnp.floating)
+    if not isinstance(value, Windowed) or len(call.inputs) != 1 or not is_float:
         return call.densely()
     layout = value.layout
     sizes = params["window_dimensions"]
@@ -204,10 +215,7 @@ def pooling(call: Call) -> list[Value]:
     window = _Sliding(spans, params["window_strides"], params["padding"], axes, axes)
     value = window.aligned(value)
     result, padding = window.result(value.layout, call.clean[0].shape)
-    if call.operation.name == "reduce_window_sum":
-        (change,) = call.operation.apply(value.change, padding=tuple(padding))
-        return [call.result(result, change=only_there(change, result, call.place))]
-    # A maximum needs its neighbours as they are.
+    # Neighbours count as they are.
     tables = list(value.layout.tables)
     for axis in layout.axes:
         table, (before, after) = value.layout.table(axis), padding[axis]
@@ -216,17 +224,18 @@ def pooling(call: Call) -> list[Value]:
     entries = value.to(region).new
     mask = there_mask(region, call.place)
     if mask is not None:
-        worst = -jnp.inf if call.operation.name == "reduce_window_max" else jnp.inf
-        entries = jnp.where(mask, entries, jnp.asarray(worst, entries.dtype))
+        nothing = jnp.asarray(_NOTHING[call.operation.name], entries.dtype)
+        entries = jnp.where(mask, entries, nothing)
     none = [(0, 0) if axis in layout.axes else each for axis, each in enumerate(padding)]
     (new,) = call.operation.apply(entries, padding=tuple(none))
     return [call.result(result, new=new)]
 
 
+#: What changes nothing in a pooling window.
+_NOTHING = {"reduce_window_sum": 0.0, "reduce_window_max": -jnp.inf, "reduce_window_min": jnp.inf}
+
 RULES: dict[str, Rule] = {
     "dot_general": dot_general,
     "conv_general_dilated": convolution,
-    "reduce_window_sum": pooling,
-    "reduce_window_max": pooling,
-    "reduce_window_min": pooling,
+    **dict.fromkeys(_NOTHING, pooling),
 }

@@ -122,7 +122,8 @@ def same_table(a: Table | None, b: Table | None) -> bool:
 
 def contiguous(table: Table) -> bool:
     """Whether every window is a run of neighbours, perhaps over the edge."""
-    return bool((table == table[:, :1] + np.arange(table.shape[1])).all())
+    neighbours = (table == table[:, :1] + np.arange(table.shape[1])).all()
+    return bool(neighbours and (table > NOWHERE // 2).all())
 
 
 def runs(starts: Int[np.ndarray, " _"], width: int) -> Table:

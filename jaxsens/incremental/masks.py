@@ -46,13 +46,14 @@ class Mask(abc.ABC):
 
 @dataclass(frozen=True)
 class Visible(Mask):
-    """The lowest number in place of what a query does not see."""
+    """Other numbers, the lowest ones, in place of what a query does not see."""
 
     seen: Any
+    hidden: Any
 
     def __call__(self, logits: Float[Array, "h Q T"]) -> Float[Array, "h Q T"]:
         """Logits as the softmax takes them."""
-        return jnp.where(self.seen, logits, jnp.finfo(logits.dtype).min)
+        return jnp.where(self.seen, logits, self.hidden)
 
 
 @dataclass(frozen=True)

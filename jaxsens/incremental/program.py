@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from jaxsens.attention import kind_of
+from jaxsens.attention import is_marked
 from jaxsens.chunking import output_bytes
 from jaxsens.grids import Grid
 from jaxsens.incremental import flops
@@ -93,9 +93,7 @@ def make_program(
         params, x, context = jax.tree.unflatten(tree, arguments)
         return apply_fn(params, x, *context)
 
-    traced = recognise(
-        trace(flat, *leaves, platform=platform, is_mark=lambda name: kind_of(name) is not None)
-    )
+    traced = recognise(trace(flat, *leaves, platform=platform, is_mark=is_marked))
     layout = input_layout(grid, tuple(x.shape))
     parts = np.array_split(np.arange(len(layout.touched)), buckets)
     return Program(

@@ -79,8 +79,9 @@ def prepare(operation: Operation, inputs: Sequence[Any]) -> Any:
     """What an operation's rule wants to know of its clean inputs: done once an example."""
     if operation.parts:
         return written.prepare(operation, inputs)
-    if kind_of(operation.name) is not None:
-        return attend.prepare_marked(*map(jnp.asarray, inputs))
+    kind = kind_of(operation.name)
+    if kind is not None:
+        return attend.prepare_marked(kind, *map(jnp.asarray, inputs))
     return sequences.states(operation, inputs) if operation.name == "scan" else None
 
 

@@ -6,13 +6,11 @@ minus the old entries, which would cancel where the old ones were most of it.
 """
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from jaxtyping import Array
 
 from jaxsens.incremental.call import Call, Rule
 from jaxsens.incremental.layout import Layout
-from jaxsens.incremental.values import Dense, Value, Windowed, there_mask
+from jaxsens.incremental.values import Dense, Value, Windowed, inside_mask, there_mask
 
 #: How the entries outside a window and those inside it come together, and what changes nothing.
 _TOGETHER = {
@@ -39,26 +37,13 @@ def reduction(call: Call) -> list[Value]:
     if together is None or layout.axes or not jnp.issubdtype(value.clean.dtype, jnp.floating):
         return call.densely()
     combine, nothing = together
-    outside = jnp.where(_inside(value), jnp.asarray(nothing, value.clean.dtype), value.clean)
+    inside = inside_mask(value.layout, call.place)
+    outside = jnp.where(inside, jnp.asarray(nothing, value.clean.dtype), value.clean)
     entries, mask = value.new, there_mask(value.layout, call.place)
     if mask is not None:
         entries = jnp.where(mask, entries, jnp.asarray(nothing, entries.dtype))
     parts = (call.operation.apply(part)[0] for part in (outside, entries))
     return [Dense(combine(*parts))]
-
-
-def _inside(value: Windowed) -> Array:
-    """True where the window is, broadcastable to the whole array."""
-    inside = None
-    for axis in value.layout.axes:
-        table, n = value.layout.table(axis), value.layout.shape[axis]
-        member = (table[:, :, None] == np.arange(n)).any(axis=1)
-        shape = [1] * len(value.layout.shape)
-        shape[axis] = n
-        of_axis = value.place.row(member).reshape(shape)
-        inside = of_axis if inside is None else inside & of_axis
-    assert inside is not None
-    return inside
 
 
 def along_axis(call: Call) -> list[Value]:

@@ -160,7 +160,7 @@ def pad(call: Call) -> list[Value]:
     if not touched.any():
         return [Clean(call.clean[0])]
     layout = as_layout(shape, tables, touched)
-    if jnp.issubdtype(call.clean[0].dtype, jnp.inexact):
+    if value.is_change:
         return [_cleared(call, layout, value.change)]
     # Entries that were not there may be padding now: they must be clean ones.
     mask = there_mask(value.layout, call.place)
@@ -175,9 +175,8 @@ def concatenate(call: Call) -> list[Value]:
     if call.is_dense:
         return call.densely()
     axis, shape = call.params["dimension"], call.clean[0].shape
-    if not jnp.issubdtype(call.clean[0].dtype, jnp.inexact):
-        return call.densely()
     edited = [call.windowed(i) for i in call.edited]
+    form = "change" if all(value.is_change for value in edited) else "new"
     tables: list[Table | None] = [
         None if other == axis else union_of_tables([v.layout.tables[other] for v in edited])
         for other in range(len(shape))
@@ -195,7 +194,7 @@ def concatenate(call: Call) -> list[Value]:
         across = [*tables]
         across[axis] = own
         layout = Layout(value.layout.shape, tuple(across), value.layout.touched)
-        parts.append(value.to(layout).change)
+        parts.append(getattr(value.to(layout), form))
         whole = np.broadcast_to(np.arange(size), (num, size))
         table = whole if own is None else own
         there = (table >= 0) & (table < size)
@@ -204,7 +203,8 @@ def concatenate(call: Call) -> list[Value]:
         reached.append(np.broadcast_to(value.layout.touched, (num, *dims)))
     tables[axis] = np.concatenate(columns, axis=1)
     layout = as_layout(shape, tables, np.concatenate(reached, axis=axis + 1))
-    return [call.result(layout, change=jnp.concatenate(parts, axis))]
+    window = jnp.concatenate(parts, axis)
+    return [call.result(layout, **{form: window})]  # type: ignore[arg-type]
 
 
 def full_shape(value: Value) -> Shape:
@@ -244,24 +244,26 @@ def reshape(call: Call) -> list[Value]:
         before.append(table)
         after.append(_merged(parts, lengths, num))
         tables += parts
-    exact = all(same_table(a, b) for a, b in zip(before, after, strict=True))
-    as_change = value.is_change or not exact
-    if as_change and not jnp.issubdtype(call.clean[0].dtype, jnp.inexact):
-        return call.densely()
-    window = value.change if as_change else value.new
+    form = "change" if value.is_change else "new"
+    window = getattr(value, form)
     window = window.reshape([math.prod(old.window[a] for a in ins) for ins, _ in grouped])
+    there: Array | None = None
     for axis, ((_, outs), a, b) in enumerate(zip(grouped, before, after, strict=True)):
         if not same_table(a, b):
             places = moves(a, b, math.prod(shape[out] for out in outs))
             window = taken(window, places, axis, call.place)
+            others = [other for other in range(window.ndim) if other != axis]
+            of_axis = jnp.expand_dims(call.place.row(places >= 0), others)
+            there = of_axis if there is None else there & of_axis
     layout = Layout(shape, tuple(tables), _reached(old, shape, grouped))
+    if there is not None and not value.is_change:
+        there = jnp.broadcast_to(there, window.shape).reshape(layout.window)
+        clean = clean_window(call.clean[0], layout, call.place)
+        window = jnp.where(there, window.reshape(layout.window), clean)
     window = window.reshape(layout.window)
-    form = "change" if as_change else "new"
     layout = as_layout(shape, tables, layout.touched)
     result = Windowed(call.clean[0], layout, call.place, **{form: window}).pruned()
-    if as_change:
-        return [call.result(result.layout, change=result.change)]
-    return [call.result(result.layout, new=result.new)]
+    return [call.result(result.layout, **{form: getattr(result, form)})]
 
 
 def groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:

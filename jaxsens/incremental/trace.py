@@ -52,6 +52,9 @@ class Operation:
     parts: "tuple[Operation, ...]" = ()
 
 
+#: From the name of a call, the shapes and dtypes of its operands and the number of its results.
+IsMark = Callable[[str, Sequence[Any], int], bool]
+
 #: From an operation and its clean inputs to what its rule wants to know of them.
 Prepare = Callable[[Operation, Sequence[Any]], Any]
 
@@ -102,16 +105,14 @@ def value_of(values: Mapping[int, Any], operand: Operand) -> Any:
     return operand.value if isinstance(operand, Constant) else values[operand]
 
 
-def trace(
-    function: Callable, *arguments: Any, platform: str, is_mark: Callable[[str], bool]
-) -> Trace:
+def trace(function: Callable, *arguments: Any, platform: str, is_mark: IsMark) -> Trace:
     """Traces a function of flat arguments.
 
     Args:
       function: of arrays, to one array.
       arguments: arrays or their shapes.
       platform: whose branch is taken where the function has one for each.
-      is_mark: whether a call of this name is an operation by itself.
+      is_mark: whether a call is an operation by itself.
     """
     closed = jax.make_jaxpr(function)(*arguments)
     flat = _Flattener(platform, is_mark)
@@ -121,7 +122,7 @@ def trace(
 
 
 class _Flattener:
-    def __init__(self, platform: str, is_mark: Callable[[str], bool]):
+    def __init__(self, platform: str, is_mark: IsMark):
         self.platform, self.is_mark = platform, is_mark
         self.operations: list[Operation] = []
         self.avals: dict[int, Any] = {}
@@ -153,7 +154,8 @@ class _Flattener:
             called = next(params[key] for key in _CALLED if key in params)
             jaxpr, consts = getattr(called, "jaxpr", called), getattr(called, "consts", ())
             called_as = str(params.get("name"))
-            if self.is_mark(called_as):
+            avals = [atom.aval for atom in equation.invars]
+            if self.is_mark(called_as, avals, len(equation.outvars)):
                 return self._keep(equation, operands, called_as)
             return self.add(jaxpr, [Constant(c) for c in consts], operands)
         if name == "cond" and params.get("branches_platforms"):

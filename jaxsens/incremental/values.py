@@ -63,11 +63,9 @@ class Windowed:
         assert given.shape == layout.window, f"{given.shape} is not {layout.window}"
         self.clean, self.layout, self.place = clean, layout, place
         self._new, self._change = new, change
-
-    @property
-    def is_change(self) -> bool:
-        """Whether it is at hand as a change."""
-        return self._change is not None
+        #: Whether it was given as a change. What was given as new entries is passed on as such: the
+        #: way over `new - clean` and back loses digits where the clean entry is the larger one.
+        self.is_change = new is None
 
     @property
     def new(self) -> Array:
@@ -191,6 +189,19 @@ def there_mask(layout: Layout, place: Place) -> Array | None:
         of_axis = place.row(valid).reshape(shape)
         mask = of_axis if mask is None else mask & of_axis
     return mask
+
+
+def inside_mask(layout: Layout, place: Place) -> Array:
+    """True where the window is, broadcastable to the whole array; the window must have an axis."""
+    inside = None
+    for axis in layout.axes:
+        table, n = layout.table(axis), layout.shape[axis]
+        shape = [1] * len(layout.shape)
+        shape[axis] = n
+        of_axis = place.row((table[:, :, None] == np.arange(n)).any(axis=1)).reshape(shape)
+        inside = of_axis if inside is None else inside & of_axis
+    assert inside is not None
+    return inside
 
 
 def only_there(change: Array, layout: Layout, place: Place) -> Array:

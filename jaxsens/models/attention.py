@@ -93,7 +93,9 @@ def multi_head_attention(
     dropout = Dropout(heads.dropout)
 
     def weights(logits):
-        return dropout(as_weights(masked(logits, visible), heads.activation), train=train)
+        causal = heads.causal and queries.shape[1] > 1
+        seen = masked(logits, visible, causal=causal)
+        return dropout(as_weights(seen, heads.activation), train=train)
 
     q = _project(queries, *query) * scale
     if queries.shape[1] == 1:
