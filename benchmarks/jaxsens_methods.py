@@ -64,7 +64,9 @@ class JaxsensMethod:
 
     def flips(self, x: np.ndarray, seed: int) -> np.ndarray:
         """(n, T): how many of the S draws at each position changed the prediction."""
-        return np.asarray(self.estimate(x, seed).totals)
+        found = self.estimate(x, seed)
+        self._reuse = found.provenance.incremental
+        return np.asarray(found.totals)
 
     def estimate(self, x: np.ndarray, seed: int, **options: Any) -> jaxsens.SensitivityEstimate:
         """The measurement itself; `options` are added to the method's own."""
@@ -94,8 +96,8 @@ class JaxsensMethod:
         return lambda: multiply(square).block_until_ready()
 
     def probe(self, x: np.ndarray) -> dict[str, float]:
-        """Nothing more to say."""
-        return {}
+        """Whether work was reused; if not, the method is the plain one."""
+        return {"reuse": self._reuse}
 
 
 def make_model(setting: Setting) -> nn.Module:

@@ -25,7 +25,7 @@ from benchmarks.compare import (
     objections,
     runnable,
 )
-from benchmarks.frame import Column, Options, Result, Row
+from benchmarks.frame import Column, Options, Result, Row, Table
 from benchmarks.models import SETTINGS
 from benchmarks.workload import Setting
 
@@ -103,6 +103,16 @@ AXES = {
 _SIZE, _SECONDS = "{:,.3g}".format, "{:.3g}".format
 
 COLUMNS = (
+    Column("along", "along"),
+    Column("T", "num_positions", "{:d}".format),
+    Column("S", "num_samples", "{:d}".format),
+    Column("n", "num_images", "{:d}".format),
+    Column("MFLOP a pass", "forward_mflops", _SIZE),
+    Column("method", "method"),
+    Column("ms/image", "ms_per_image", _SECONDS),
+)
+
+GROWTH_COLUMNS = (
     Column("model", "model"),
     Column("along", "along"),
     Column("method", "method"),
@@ -132,7 +142,8 @@ def run(options: Options) -> Result:
         grown += found
         notes += _draw(model, found, options.figures)
     wrong = objections(cells)
-    return Result([*grown, *cells], COLUMNS, [*notes, *wrong], agree=not wrong)
+    table = Table("Growth", GROWTH_COLUMNS, grown)
+    return Result(cells, COLUMNS, [*notes, *wrong], agree=not wrong, tables=[table])
 
 
 def growth(model: str, along: str, rows: list[Row]) -> list[Row]:

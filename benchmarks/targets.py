@@ -76,10 +76,18 @@ def verdicts(rows: Sequence[Row]) -> list[Row]:
             verdict |= {
                 "vs_plain": ratio,
                 "plain_target": target.vs_plain,
-                "plain_verdict": _verdict(ratio, target.vs_plain),
+                "plain_verdict": _verdict(ratio, target.vs_plain)
+                if _reuses(rows, model)
+                else "the same program",
             }
         found.append(verdict)
     return found
+
+
+def _reuses(rows: Sequence[Row], model: str) -> bool:
+    """Whether what is judged is another program than plain: if not, their ratio is noise."""
+    judged = [row for row in rows if (row["model"], row["method"]) == (model, JUDGED)]
+    return bool(judged[0].get("reuse", True))
 
 
 def _batch_gain(rows: Sequence[Row], model: str) -> float | None:

@@ -36,8 +36,8 @@ COLUMNS = (
 NOTES = [
     "compiling is not counted: programs were compiled before the timed runs. The difference is "
     "from the exhaustive measurement of the same examples, and in standard errors of the "
-    "tolerance's own estimate. A tolerance that would take more than half of the exhaustive "
-    "passes, or that this many examples cannot reach, is measured exhaustively after a pilot: "
+    "tolerance's own estimate. A tolerance that would cost more than the exhaustive "
+    "measurement, or that this many examples cannot reach, is measured exhaustively after a pilot: "
     "`measured` then says all",
 ]
 

@@ -8,6 +8,7 @@ than 64 examples, they are grouped evenly, so there the program depends on their
 
 import collections
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -77,10 +78,12 @@ class Reuse:
     Attributes:
       buckets: into how many buckets positions are cut.
       rows: edits that fit through the model at once.
+      cost: operations of an edit as a share of those of a whole pass.
     """
 
     buckets: int
     rows: int
+    cost: float
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,11 @@ class Work:
     def exhaustive_passes(self) -> int:
         """Forward passes of the exhaustive mode: every edit, and each clean example once."""
         return int(self.mask.sum()) * self.question.num_samples + len(self.x)
+
+    @property
+    def exhaustive_cost(self) -> int:
+        """What the exhaustive mode costs, in whole forward passes."""
+        return math.ceil(self.exhaustive_passes * (self.reuse.cost if self.reuse else 1.0))
 
     def report(self, done: int, total: int, mean: float) -> None:
         """Tells the caller how far it is."""

@@ -40,10 +40,10 @@ def measure_within(work: Work, tolerance: float) -> Measurement:
     in the few cases where the margin was too small, or where the draws of one example turn out to
     be much alike; what bias that leaves is below 0.15 standard errors.
 
-    A draw costs two passes, clean and edited: where more than half of the exhaustive passes would
-    be needed, the exhaustive measurement is the better one, and is made instead.
+    A draw costs two whole passes, clean and edited: where draws would cost more than the exhaustive
+    measurement, which reuses work where it can, that is the better one, and is made instead.
     """
-    affordable = work.exhaustive_passes // 2
+    affordable = work.exhaustive_cost // 2
     if affordable < 2 * PILOT_DRAWS:
         return measure_all(work)
     pilot = _Sample(work)

@@ -67,8 +67,9 @@ def sensitivity(
       positions: "all" is the definition. "random" draws positions instead, S of them an example:
         the same quantity for 2·S passes an example instead of T·S + 1.
       tolerance: draw random (example, position, noise) triples until half the length of the 95 %
-        interval is at most this. Where that takes more passes than positions="all", or cannot be
-        reached with this many examples, all positions are measured instead, as the result says.
+        interval is at most this. Where that costs more than positions="all" (which reuses work,
+        see `incremental`), or cannot be reached with this many examples, all positions are measured
+        instead, as the result says.
       metric: what counts as a change of the output; see `jaxsens.metrics`.
       names: (n,) numbers that stand for the examples in their keys; default 0 … n-1. A part of a
         dataset, measured by itself with its own numbers, has the draws it has in the whole.
@@ -179,7 +180,8 @@ def _reuse(
     costs = count_costs(apply_fn, params, x, tuple(context), grid, samples, platform)
     if wanted == "auto" and not costs.worthwhile:
         return None
-    return engine.Reuse(costs.buckets, max(1, num_bytes // costs.bytes))
+    rows = max(1, num_bytes // costs.bytes)
+    return engine.Reuse(costs.buckets, rows, costs.incremental / costs.plain)
 
 
 def typed_key(key: PRNGKeyArray | Array) -> PRNGKeyArray:

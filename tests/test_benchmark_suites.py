@@ -31,7 +31,8 @@ def test_scaling_measures_every_axis_and_draws_it(monkeypatch, tmp_path, one_pro
         frame.Options(models=("mlp",), methods=("jaxsens",), repeats=1, threads=1, figures=tmp_path)
     )
     assert result.agree
-    grown, cells = result.rows[:4], result.rows[4:]
+    (table,), cells = result.tables, result.rows
+    grown = table.rows
     assert {row["along"]: row["sizes"] for row in grown if row["along"] != "model"} == {
         "T": [1, 4],
         "S": [1, 5],
@@ -56,11 +57,11 @@ def test_tolerance_is_compared_with_the_exhaustive_measurement(monkeypatch, one_
     monkeypatch.setattr(tolerance, "SETTINGS", {"mlp": MLP})
     result = tolerance.run(
         frame.Options(
-            models=("mlp",), num_images=60, num_samples=20, tolerances=(0.05, 1e-6), repeats=1
+            models=("mlp",), num_images=300, num_samples=20, tolerances=(0.05, 1e-6), repeats=1
         )
     )
     exhaustive, loose, strict = result.rows
-    assert exhaustive["num_passes"] == 60 * (4 * 20 + 1)
+    assert exhaustive["num_passes"] == 300 * (4 * 20 + 1)
     assert loose["positions"] == "random"
     assert loose["half_width"] <= 0.05
     assert loose["share"] < 1
@@ -79,8 +80,11 @@ def test_verdicts_follow_from_the_seconds():
         {"model": "new", "method": "jaxsens-plain", "error": "killed"},
         {"model": "new", "method": "jaxsens", "seconds": [1.0]},
         {"model": "mlp", "method": "jaxsens", "error": "killed"},
+        {"model": "roberta", "method": "jaxsens-plain", "seconds": [1.0]},
+        {"model": "roberta", "method": "jaxsens", "seconds": [2.0], "reuse": False},
     ]
-    cnn, new = targets.verdicts(rows)
+    cnn, new, alike = targets.verdicts(rows)
+    assert alike["plain_verdict"] == "the same program"
     assert cnn["vs_loop"] == 10
     assert cnn["loop_verdict"] == "reached"
     assert cnn["vs_full_batch"] == 5

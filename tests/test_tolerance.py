@@ -218,3 +218,16 @@ def test_an_image_model_meets_its_tolerance():
     )  # fmt: skip
     assert est.provenance.positions == "random"
     assert est.half_width() <= 0.03
+
+
+@pytest.mark.parametrize(("incremental", "positions"), [(False, "random"), ("auto", "all")])
+def test_draws_are_weighed_against_what_reuse_costs(incremental, positions):
+    x = jax.random.normal(jax.random.key(0), (300, 32, 32, 1))
+    params = jax.random.normal(jax.random.key(1), (1024, 10))
+    noise = Perturbation(Patches(2), Gaussian(sigma=3.0))
+    est = jaxsens.sensitivity(
+        lambda params, x: x.reshape(len(x), -1) @ params, params, x, noise, 2,
+        key=jax.random.key(2), tolerance=0.05, incremental=incremental,
+    )  # fmt: skip
+    assert est.provenance.positions == positions
+    assert est.half_width() <= 0.05
