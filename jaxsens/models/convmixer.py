@@ -3,7 +3,7 @@
 import flax.linen as nn
 from jaxtyping import Array, Float
 
-from jaxsens.models.layers import batch_norm, conv, linear
+from jaxsens.models.layers import batch_norm, conv, gelu, linear
 
 
 class ConvMixer(nn.Module):
@@ -21,7 +21,7 @@ class ConvMixer(nn.Module):
         width = self.width
 
         def activate(x):
-            return batch_norm(train=train)(nn.gelu(x, approximate=False))
+            return batch_norm(train=train)(gelu(x))
 
         x = activate(conv(width, x.shape[-1], self.patch, stride=self.patch)(x))
         for _ in range(self.depth):

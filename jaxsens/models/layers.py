@@ -91,6 +91,14 @@ class Dropout(nn.Module):
         return jnp.where(kept.reshape(x.shape), x / (1 - self.rate), jnp.zeros_like(x))
 
 
+def gelu(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """The exact GELU, x Φ(x), with Φ by erf as PyTorch has it.
+
+    Flax's exact GELU takes erfc, which is no better beside 1 and two and a half times as slow.
+    """
+    return 0.5 * x * (1 + lax.erf(x * math.sqrt(0.5)))
+
+
 def max_pool(
     x: Float[Array, "n H W C"], size: int = 2, *, stride: int | None = None, padding: int = 0
 ) -> Float[Array, "n h w C"]:

@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxsens.models.layers import Dropout
+from jaxsens.models.layers import Dropout, gelu
 from jaxsens.models.text import (
     Activation,
     Embedded,
@@ -48,7 +48,7 @@ class PostNormBlock(nn.Module):
         attend = MultiHeadAttention(self.heads, self.activation, self.dropout)
         y = attend(queries, x, visible, train=train)
         y = layer_norm()(queries + Dropout(self.dropout)(y, train=train))
-        z = nn.gelu(dense(self.hidden)(y), approximate=False)
+        z = gelu(dense(self.hidden)(y))
         z = Dropout(self.dropout)(dense(x.shape[-1])(z), train=train)
         return layer_norm()(y + z)
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxsens.models.attention import Heads, multi_head_attention
-from jaxsens.models.layers import Dropout, linear, uniform_fan_in
+from jaxsens.models.layers import Dropout, gelu, linear, uniform_fan_in
 
 LAYER_NORM_EPSILON = 1e-5
 
@@ -84,7 +84,7 @@ class FeedForward(nn.Module):
     def __call__(self, x: Float[Array, "n T d"], *, train: bool) -> Float[Array, "n T d"]:
         """The residual branch's output."""
         width = x.shape[-1]
-        y = nn.gelu(linear(self.hidden, width)(layer_norm()(x)), approximate=False)
+        y = gelu(linear(self.hidden, width)(layer_norm()(x)))
         y = Dropout(self.dropout)(y, train=train)
         y = linear(width, self.hidden)(y)
         return Dropout(self.dropout)(y, train=train)

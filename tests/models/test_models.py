@@ -13,6 +13,7 @@ from scipy.special import erf, softmax
 
 from jaxsens import Gaussian, Patches, Perturbation, sensitivity
 from jaxsens.models import CNN, MLP, ConvMixer, DenseNet, ResNet, ViTSimple, ViTSmall
+from jaxsens.models.layers import gelu
 from jaxsens.models.vit import LocalityAttention, shifted
 from jaxsens.models.vit_simple import sincos_positions
 
@@ -396,3 +397,10 @@ def test_densenet_starts_from_normal_kernels_and_no_bias():
     assert largest > 2.5  # Flax's he_normal is cut off at 2.27
     assert (last["bias"] == 0).all()
     assert np.abs(last["kernel"]).max() <= 1 / math.sqrt(len(last["kernel"]))
+
+
+def test_gelu_equals_that_of_flax():
+    x = jnp.linspace(-30.0, 30.0, 4001)
+    of_flax = jax.vmap(jax.value_and_grad(functools.partial(nn.gelu, approximate=False)))
+    for ours, theirs in zip(jax.vmap(jax.value_and_grad(gelu))(x), of_flax(x), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
