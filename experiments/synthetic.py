@@ -69,14 +69,12 @@ class Config:
     """Models in each cell of the phase diagram."""
     phase_settings: tuple[int, ...] = theory.MIDDLE
     """Settings of the phase diagram, as columns 0 to 5 of Table 3."""
-    close_sigma: float = 1e-4
-    """Initial scale of the second try of the closest setting, the last."""
-    close_train: int = 10_000
-    """Its training sequences."""
-    close_epochs: int = 40
+    squared_rate: float = 0.04
+    """Learning rate of attention with the squared loss."""
+    squared_epochs: int = 200
     """Its epochs."""
-    close_rate: float = 0.1
-    """Its learning rate."""
+    squared_every: int = 40
+    """Its epochs between two evaluations."""
     num_train: int = 1_000
     """Training sequences."""
     num_test: int = 500
@@ -98,8 +96,8 @@ class Config:
 
     def __post_init__(self):
         rates = ("learning_rate", "mlp_rate", "summing_rate")
-        close = ("close_sigma", "close_epochs", "close_rate")
-        for name in ("epochs", "every", "sigma", *rates, *close, "num_test", "num_enumerated"):
+        squared = ("squared_rate", "squared_epochs", "squared_every")
+        for name in ("epochs", "every", "sigma", *rates, *squared, "num_test", "num_enumerated"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
         if self.num_seeds < 2 or self.phase_seeds < 1 or self.block < 1:
@@ -107,12 +105,15 @@ class Config:
                 "expected num_seeds >= 2, phase_seeds >= 1 and block >= 1; got "
                 f"{self.num_seeds}, {self.phase_seeds} and {self.block}"
             )
-        if self.epochs % self.every:
-            raise ValueError(f"every={self.every} does not divide epochs={self.epochs}")
-        for name in ("num_train", "close_train"):
-            if getattr(self, name) % self.batch_size:
+        divisors = {
+            "every": "epochs",
+            "squared_every": "squared_epochs",
+            "batch_size": "num_train",
+        }
+        for name, whole in divisors.items():
+            if getattr(self, whole) % getattr(self, name):
                 raise ValueError(
-                    f"batch_size={self.batch_size} does not divide {name}={getattr(self, name)}"
+                    f"{name}={getattr(self, name)} does not divide {whole}={getattr(self, whole)}"
                 )
         for name in ("num_measured", "num_final", "num_checked"):
             if not 1 <= getattr(self, name) <= self.num_train:
@@ -151,21 +152,19 @@ class Config:
             for setting in range(len(theory.SETTINGS))
         ]
 
-    def close_plan(self) -> study.Plan:
-        """Of the closest setting's second try: measured at its end alone."""
+    def squared_plan(self) -> study.Plan:
+        """Attention once more, with the squared loss."""
         return dataclasses.replace(
             self.plan("attention"),
-            num_train=self.close_train,
-            epochs=self.close_epochs,
-            every=self.close_epochs,
+            loss="squared",
+            epochs=self.squared_epochs,
+            every=self.squared_every,
         )
 
-    def close_jobs(self) -> list[study.Job]:
-        """The closest setting × seeds, from smaller weights."""
-        return [
-            study.Job(theory.CLOSEST, seed, self.close_sigma, self.close_rate)
-            for seed in range(self.num_seeds)
-        ]
+    def squared_jobs(self) -> list[study.Job]:
+        """The same models and data, with the rate of that loss."""
+        jobs = self.main_jobs("attention")
+        return [dataclasses.replace(job, rate=self.squared_rate) for job in jobs]
 
     def phase_jobs(self) -> list[study.Job]:
         """The cells of the phase diagram × seeds."""
@@ -227,22 +226,20 @@ def run(config: Config, data: None, folder: RunFolder) -> Results:
         for head in study.HEADS
         if head != "attention"
     }
-    close = train_all(config, folder, config.close_plan(), config.close_jobs(), "closest setting")
+    squared = train_all(
+        config, folder, config.squared_plan(), config.squared_jobs(), "attention, squared loss"
+    )
     by_head = {head: by_setting(records) for head, records in heads.items()}
-    found = by_head["attention"]
+    found, found_squared = by_head["attention"], by_setting(squared)
     others = tuple(i for i in range(len(theory.SETTINGS)) if i not in theory.MIDDLE)
     return Results(
         experiment="synthetic",
         title="Sparse and frequent tokens: which of two features does attention learn?",
-        summary=views.summary(found, config.num_seeds, config.epochs),
+        summary=views.summary(found, found_squared, config.num_seeds),
         claims=(
             views.closed_form_claim(predictors),
-            *views.ood_claims(found),
-            views.close_claim(close, config.close_train),
-            views.test_claim(found),
-            *views.sensitivity_claims(found),
-            *views.alignment_claims(found),
-            *views.attention_claims(found),
+            *views.trained_claims(found),
+            *views.trained_claims(found_squared),
             *views.phase_claims(cells),
             *views.control_claims(by_head),
             views.check_claim(heads),
@@ -251,6 +248,8 @@ def run(config: Config, data: None, folder: RunFolder) -> Results:
             tables.predictor_table(predictors),
             tables.result_table(found),
             tables.inside_table(found),
+            tables.result_table(found_squared),
+            tables.inside_table(found_squared),
             tables.head_table(by_head),
             tables.phase_table(cells),
         ),
@@ -264,7 +263,7 @@ def run(config: Config, data: None, folder: RunFolder) -> Results:
             "predictors": predictors,
             "linear_margin": {s.label: str(theory.linear_margin(s)) for s in theory.ALL},
             "trained": heads,
-            "closest": close,
+            "squared": squared,
             "phase": cells,
         },
         config=dataclasses.asdict(config),

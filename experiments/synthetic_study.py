@@ -4,14 +4,15 @@ A job is a model: a setting, initial scale, learning rate and key, all traced, s
 trains any of them. Settings with a smaller vocabulary are padded: their extra rows and columns of
 weights start at 0, stay there, and change no score.
 
-SGD on the logistic loss log(1 + e^{−yΦ}). Sensitivity is exact: every position × every token.
+SGD on the logistic loss log(1 + e^{−yΦ}) or the squared one (1 − yΦ)²/2; the paper does not say
+which it takes. Sensitivity is exact: every position × every token.
 """
 
 import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -27,6 +28,7 @@ from jaxsens.models import TokenAttention, TokenMLP
 from .synthetic_theory import LENGTH, SETTINGS, Setting
 
 Record = dict[str, Any]
+Loss = Literal["logistic", "squared"]
 #: Vocabulary that all settings are padded to.
 PADDED = max(int(setting.counts.vocabulary) for setting in SETTINGS)
 #: The model, and the controls without attention. Jobs scale the initial weights themselves.
@@ -52,6 +54,7 @@ class Plan:
     every: int
     num_measured: int
     num_final: int
+    loss: Loss = "logistic"
 
     @property
     def evaluations(self) -> list[int]:
@@ -110,11 +113,12 @@ def _train_one(plan: Plan, job: Traced) -> tuple[Record, Record, Any, Int[Array,
     x, y = generate(job.counts, LENGTH, plan.num_train, key=train_key)
     x_test, y_test = generate(job.counts, LENGTH, plan.num_test, key=test_key)
     params = initial(model, job.counts, job.sigma, init_key)
+    loss = functools.partial(_loss, plan.loss)
 
     def measure(params: Any) -> Record:
         scores = _scores(model, params, x)
         return {
-            "loss": _logistic(scores, y),
+            "loss": loss(scores, y),
             "train_accuracy": _accuracy(scores, y),
             "test_accuracy": _accuracy(_scores(model, params, x_test), y_test),
             "ood_accuracy": _accuracy(_scores(model, params, opposite_sparse(x_test)), y_test),
@@ -123,7 +127,7 @@ def _train_one(plan: Plan, job: Traced) -> tuple[Record, Record, Any, Int[Array,
         }
 
     def step(params: Any, rows: Int[Array, " b"]) -> tuple[Any, None]:
-        gradient = jax.grad(lambda p: _logistic(_apply(model)(p, x[rows]), y[rows]))(params)
+        gradient = jax.grad(lambda p: loss(_apply(model)(p, x[rows]), y[rows]))(params)
         return jax.tree.map(lambda p, g: p - job.rate * g, params, gradient), None
 
     def epoch(params: Any, index: Int[Array, ""]) -> tuple[Any, None]:
@@ -213,8 +217,10 @@ def _scores(model: nn.Module, params: Any, x: Int[Array, "n T"]) -> Float[Array,
     return lax.map(lambda row: _apply(model)(params, row[None])[0], x, batch_size=_ROWS)
 
 
-def _logistic(scores: Float[Array, " n"], y: Int[Array, " n"]) -> Float[Array, ""]:
-    return jax.nn.softplus(-y.astype(scores.dtype) * scores).mean()
+def _loss(kind: Loss, scores: Float[Array, " n"], y: Int[Array, " n"]) -> Float[Array, ""]:
+    margins = y.astype(scores.dtype) * scores
+    losses = jax.nn.softplus(-margins) if kind == "logistic" else 0.5 * (1 - margins) ** 2
+    return losses.mean()
 
 
 def _accuracy(scores: Float[Array, " n"], y: Int[Array, " n"]) -> Float[Array, ""]:
@@ -241,6 +247,7 @@ def train_block(plan: Plan, jobs: Sequence[Job], seed: int, num_checked: int) ->
         found = _without_diverged(found)
         record = {
             "head": plan.head,
+            "objective": plan.loss,
             "setting": job.setting,
             "seed": job.seed,
             "sigma": job.sigma,

@@ -54,7 +54,7 @@ def result_table(found: Found) -> Table:
             )
         )
     return Table(
-        title="One layer of self-attention, trained",
+        title=f"One layer of self-attention, {_training(found)}",
         columns=(
             *("(n_s, n_f, n_d, m)", "favours", "test acc.", "paper's OOD", "OOD acc.", "seeds"),
             *("S of sparse / frequent", "D²/2m − n_s²/2", "S of the model"),
@@ -64,6 +64,11 @@ def result_table(found: Found) -> Table:
         "0.95 and OOD accuracy within 0.05 of the paper's. S: exact, every position × every token. "
         "D²/2m − n_s²/2 > 0: the least-norm linear predictor uses the frequent tokens.",
     )
+
+
+def _training(found: Found) -> str:
+    record = next(iter(found.values()))[0]
+    return f"{record['epochs'][-1]} epochs with the {record['objective']} loss"
 
 
 def inside_table(found: Found) -> Table:
@@ -82,7 +87,7 @@ def inside_table(found: Found) -> Table:
                 )
             )
     return Table(
-        title="Inside the trained attention models",
+        title=f"Inside these models, {_training(found)}",
         columns=(
             *("(n_s, n_f, n_d, m)", "tokens", "cosine of U W_Vᵀ", "attention, type"),
             "attention per token × T",

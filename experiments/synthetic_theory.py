@@ -98,8 +98,6 @@ SETTINGS = (
 )
 #: Table 1 and Fig. 2: the middle one of each kind.
 MIDDLE = (1, 4)
-#: Where the least-norm linear predictor hardly prefers either: see `linear_margin`.
-CLOSEST = 5
 #: The last column with its m as printed, and the smallest vocabulary that it needs.
 AS_PRINTED = Setting(
     Counts(1, 32, 7, 36, 75), "frequent", (0.0339, 0.0), (Fraction(41, 1250), Fraction(0))

@@ -22,7 +22,7 @@ theory, study, seeds = (
 TINY = (
     "--exp synthetic --epochs 2 --every 1 --num-seeds 2 --phase-sigmas 0.1 0.3 --phase-rates 0.3 "
     "--phase-seeds 1 --num-train 60 --num-test 30 --batch-size 30 --num-measured 2 --num-final 3 "
-    "--num-enumerated 3 --num-checked 1 --block 6 --close-train 60 --close-epochs 2"
+    "--num-enumerated 3 --num-checked 1 --block 6 --squared-epochs 2 --squared-every 2"
 )
 PLAN = study.Plan("attention", 40, 20, 20, 2, 1, 2, 3)
 
@@ -165,11 +165,6 @@ def test_what_counts_as_following():
     assert not seeds.follows(record(3, 0.6, 1.0))
 
 
-def test_the_closest_setting_has_the_smallest_margin():
-    margins = [abs(theory.linear_margin(setting)) for setting in theory.SETTINGS]
-    assert margins.index(min(margins)) == theory.CLOSEST
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """One tiny run: (results, folder)."""
@@ -196,8 +191,18 @@ def test_a_tiny_run_reports_everything(finished):
     assert exact["holds"]
     (check,) = [claim for statement, claim in claims.items() if "jaxsens.sensitivity" in statement]
     assert check["holds"]
-    assert sum("exchanged sparse tokens →" in statement for statement in claims) == 7
-    assert [(r["setting"], r["sigma"]) for r in results["values"]["closest"]] == 2 * [(5, 1e-4)]
+    assert sum("exchanged sparse tokens →" in statement for statement in claims) == 12
+    assert [r["objective"] for r in results["values"]["squared"]] == 12 * ["squared"]
+    # Small weights score 0: each loss starts at its value there.
+    start = {
+        name: [r["loss"][0] for r in records]
+        for name, records in (
+            ("squared", results["values"]["squared"]),
+            ("logistic", results["values"]["trained"]["attention"]),
+        )
+    }
+    np.testing.assert_allclose(start["squared"], 0.5, rtol=1e-3)
+    np.testing.assert_allclose(start["logistic"], np.log(2), rtol=1e-3)
     assert len(results["values"]["trained"]["attention"]) == 12
     assert len(results["values"]["phase"]) == 4
     assert set(results["values"]["trained"]) == {"attention", "summing MLP"}
@@ -229,6 +234,7 @@ def test_a_resumed_run_repeats_nothing_and_ends_the_same(finished, tmp_path, mon
     [
         ("--every 7", "every=7 does not divide"),
         ("--batch-size 7", "batch_size=7 does not divide"),
+        ("--squared-every 7", "squared_every=7 does not divide"),
         ("--num-seeds 1", "num_seeds >= 2"),
         ("--phase-settings 6", "among 0 … 5"),
         ("--sigma 0", "sigma must be positive"),
