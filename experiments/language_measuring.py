@@ -3,15 +3,15 @@
 Noise goes on one layer-normed embedding at a time, at the same place of every model.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxsens import Gaussian, Perturbation, Resample, SensitivityEstimate, Tokens, Whole
@@ -35,40 +35,37 @@ Edit = Literal["token", "sentence", "word"]
 
 
 class Entrance(NamedTuple):
-    """A trained model, and how noise enters it.
+    """A trained model, and the σ of the noise that enters it.
 
-    What is edited is e / σ by unit noise, so that σ and the route are numbers of the compiled
-    program, not part of it: one compilation serves every variance and route.
+    What is edited is e / σ by unit noise, so that σ is a number of the compiled program, not part
+    of it: one compilation serves every variance.
     """
 
     variables: Any
     sigma: Float[Array, ""]
-    route: Int[Array, ""]
 
     @classmethod
-    def make(cls, variables: Any, variance: float, route: Route) -> "Entrance":
-        """For noise of this variance on this route."""
-        index = get_args(Route).index(route)
-        return cls(variables, jnp.float32(math.sqrt(variance)), jnp.int32(index))
+    def make(cls, variables: Any, variance: float) -> "Entrance":
+        """For noise of this variance."""
+        return cls(variables, jnp.float32(math.sqrt(variance)))
 
 
 @functools.lru_cache(maxsize=64)
-def entry(model: TextModel) -> Any:
-    """`apply_fn(entrance, x, mask)`: the network from its embeddings e = σ x on.
+def entry(model: TextModel, route: Route = "direct") -> Any:
+    """`apply_fn(entrance, x, mask)`: the network from its embeddings e = σ x on, by this route.
 
-    One function object for each model, so that nothing is compiled twice.
+    One function object for each model and route, so that nothing is compiled twice. The route is
+    not traced: a branch in the program would hide from `jaxsens.incremental` what can be reused.
     """
+    if route == "authors" and type(model).embed_again is TextModel.embed_again:
+        return entry(model, "direct")  # nothing is embedded again: the same program
 
     def apply_fn(entrance: Entrance, x: Any, mask: Array) -> Any:
-        variables, sigma, route = entrance
-
-        def normalised(e):
-            return model.apply(variables, e, method="normalise")
-
-        def as_the_authors(e):
-            return model.apply(variables, e, mask, method="embed_again")
-
-        e = lax.switch(route, (lambda e: e, normalised, as_the_authors), sigma * x)
+        variables, e = entrance.variables, entrance.sigma * x
+        if route == "renormalised":
+            e = model.apply(variables, e, method="normalise")
+        if route == "authors":
+            e = model.apply(variables, e, mask, method="embed_again")
         return model.apply(variables, e, mask, method="from_embeddings")
 
     return apply_fn
@@ -107,7 +104,7 @@ def measure(
     edit: Edit = "token",
 ) -> SensitivityEstimate:
     """Sensitivity over all real tokens; noise of the first variance unless another is given."""
-    entrance = Entrance.make(variables, variance or config.variances[0], route)
+    variance = variance or config.variances[0]
     with Bar(f"{arm.label}: measuring", "texts") as bar:
         common: dict[str, Any] = {"key": key, "progress": bar.measured}
         if edit == "word":
@@ -117,17 +114,23 @@ def measure(
             return ragged_sensitivity(
                 apply_fn, variables, texts.buckets, resample, config.num_samples, **common
             )
-        unit_noise = Gaussian(variance=1.0)
-        perturbation = Perturbation(Tokens() if edit == "token" else Whole(), unit_noise)
-        return ragged_sensitivity(
-            entry(arm.model),
-            entrance,
+        grid = Tokens() if edit == "token" else Whole()
+        estimate = ragged_sensitivity(
+            entry(arm.model, route),
+            Entrance.make(variables, variance),
             texts.buckets,
-            perturbation,
+            Perturbation(grid, Gaussian(variance=1.0)),
             config.num_samples,
             embed=embedding(arm.model),
             **common,
         )
+        return _described(estimate, Perturbation(grid, Gaussian(variance=variance)))
+
+
+def _described(estimate: SensitivityEstimate, perturbation: Perturbation) -> SensitivityEstimate:
+    """The estimate, which unit noise of e / σ gave, with what that does to the embeddings."""
+    provenance = dataclasses.replace(estimate.provenance, perturbation=repr(perturbation))
+    return dataclasses.replace(estimate, provenance=provenance)
 
 
 def along(config: Config, arm: TextArm) -> dict[str, tuple[str, float]]:

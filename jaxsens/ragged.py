@@ -78,7 +78,11 @@ def ragged_sensitivity(
     longest = max(part.num_positions for part in parts)
     whole = functools.reduce(SensitivityEstimate.merge, [_padded(part, longest) for part in parts])
     order = np.argsort(np.concatenate([bucket.rows for bucket in buckets]))
-    return replace(whole, totals=whole.totals[order], counts=whole.counts[order])
+    reused = all(part.provenance.incremental for part in parts)
+    provenance = replace(whole.provenance, incremental=reused)
+    return replace(
+        whole, totals=whole.totals[order], counts=whole.counts[order], provenance=provenance
+    )
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -99,9 +99,9 @@ def test_without_noise_the_direct_route_is_the_model_itself(arm, variance):
     variables = arm.model.init(jax.random.key(0), tokens)
     found = {}
     for route in ("direct", "renormalised", "authors"):
-        entrance = measuring.Entrance.make(variables, variance, route)
+        entrance = measuring.Entrance.make(variables, variance)
         x = measuring.embedding(arm.model)(entrance, tokens)
-        found[route] = measuring.entry(arm.model)(entrance, x, tokens != 1)
+        found[route] = measuring.entry(arm.model, route)(entrance, x, tokens != 1)
     expected = arm.model.apply(variables, tokens)
     np.testing.assert_allclose(found["direct"], expected, rtol=1e-5, atol=1e-6)
     assert np.abs(found["authors"] - expected).max() > 1e-6
@@ -112,29 +112,48 @@ def test_unit_noise_on_scaled_embeddings_has_the_variance_asked_for(arm):
     variables = arm.model.init(jax.random.key(0), tokens)
     e = arm.model.apply(variables, tokens, method="embed")
     noise = jax.random.normal(jax.random.key(1), e.shape)
-    entrance = measuring.Entrance.make(variables, 4.0, "direct")
+    entrance = measuring.Entrance.make(variables, 4.0)
     x = measuring.embedding(arm.model)(entrance, tokens) + noise
     expected = arm.model.apply(variables, e + 2 * noise, tokens != 1, method="from_embeddings")
     found = measuring.entry(arm.model)(entrance, x, tokens != 1)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_every_variance_and_route_is_the_same_program(arm):
+def measure(arm, lengths=(4, 4), **options):
+    tokens = [np.full(length, 7, np.int32) for length in lengths]
+    texts = lab.Encoded(tokens, np.zeros(len(tokens), np.int32))
+    variables = jax.jit(arm.model.init)(jax.random.key(0), jnp.ones((1, 4), jnp.int32))
+    options = {"key": jax.random.key(1)} | options
+    return measuring.measure(config(num_samples=2), arm, variables, texts, **options)
+
+
+def test_every_variance_is_the_same_program(arm):
     from jaxsens import engine
 
-    tokens = [np.array([0, 7, 8, 2], np.int32)] * 2
-    texts = lab.Encoded(tokens, np.zeros(2, np.int32))
-    variables = arm.model.init(jax.random.key(0), jnp.asarray(tokens))
-
-    def measure(**options):
-        measuring.measure(
-            config(num_samples=2), arm, variables, texts, key=jax.random.key(1), **options
-        )
+    def num_programs(**options):
+        measure(arm, **options)
         return engine._chunk_totals._cache_size()
 
-    once = measure()
-    assert measure(variance=4.0) == measure(route="authors") == once
-    assert measure(edit="sentence") == once + 1
+    once = num_programs()
+    assert num_programs(variance=4.0) == once
+    assert num_programs(edit="sentence") == once + 1
+    assert num_programs(route="renormalised") == once + 2
+
+
+@pytest.mark.parametrize("name", ["gpt2", "lstm"])
+def test_what_noise_cannot_reach_is_reused(name):
+    arms = {each.name: each for each in lab.arms(config(), 300)}
+    assert measure(arms[name], lengths=(20, 30)).provenance.incremental
+
+
+@pytest.mark.parametrize(("edit", "grid"), [("token", "Tokens()"), ("sentence", "Whole()")])
+def test_an_estimate_says_which_noise_it_was(arm, edit, grid):
+    measured = {variance: measure(arm, edit=edit, variance=variance) for variance in (4.0, 15.0)}
+    described = [measured[variance].provenance.perturbation for variance in (4.0, 15.0)]
+    assert described == [
+        f"Perturbation(grid={grid}, edit=Gaussian(sigma={sigma}, variance={variance}))"
+        for sigma, variance in (("2", "4"), ("3.87298", "15"))
+    ]
 
 
 def test_the_same_noise_moves_less_where_it_is_layer_normed_again(arm):
@@ -150,7 +169,10 @@ def test_the_same_noise_moves_less_where_it_is_layer_normed_again(arm):
 
 
 def test_functions_are_made_once(arm):
-    assert measuring.entry(arm.model) is measuring.entry(arm.model)
+    for route in ("direct", "renormalised", "authors"):
+        assert measuring.entry(arm.model, route) is measuring.entry(arm.model, route)
+    lstm = {each.name: each for each in lab.arms(config(), 300)}["lstm"].model
+    assert measuring.entry(lstm, "authors") is measuring.entry(lstm, "direct")
     assert measuring.embedding(arm.model) is measuring.embedding(arm.model)
 
 
