@@ -174,7 +174,7 @@ def test_bad_json_lines_are_named(tmp_path, line, problem):
     write(tmp_path / "boolq" / "dev.jsonl", good, line)
     with pytest.raises(data.CorruptDataError, match=rf"dev\.jsonl, line 2: expected {problem}"):
         load_text("boolq", "validation", tmp_path)
-    with pytest.warns(UserWarning, match="skipped 1 bad of 2 rows; the first is line 2"):
+    with pytest.warns(UserWarning, match=r"skipped 1 bad of 2 rows:\n.*jsonl, line 2: "):
         assert len(load_text("boolq", "validation", tmp_path, skip_bad_rows=True)) == 1
 
 
@@ -202,13 +202,23 @@ def test_a_bad_row_is_named_and_skipped_only_on_demand(tmp_path, row, problem):
         load_text("qqp", "train", tmp_path)
     message = str(caught.value)
     assert message.startswith(f"{path}, line 3: expected")
-    assert "skip_bad_rows=True" in message
+    assert "--skip-bad-rows (in Python skip_bad_rows=True)" in message
     assert "\n" not in message
     assert caught.value.__cause__ is None
-    expected = f"skipped 2 bad of 4 rows; the first is line 3: expected {problem}"
-    with pytest.warns(UserWarning, match=expected):
+    named = "".join(rf"\n  .*train\.tsv, line {line}: expected {problem}" for line in (3, 5))
+    with pytest.warns(UserWarning, match=f"skipped 2 bad of 4 rows:{named}"):
         texts = load_text("qqp", "train", tmp_path, skip_bad_rows=True)
     assert (texts.first, texts.labels.tolist()) == (("A", "C"), [0, 1])
+
+
+@pytest.mark.parametrize("num_bad", [20, 23])
+def test_the_first_twenty_skipped_rows_are_listed(tmp_path, num_bad):
+    path = write_qqp(tmp_path, "1\tA\tB\t0", *["bad"] * num_bad)
+    with pytest.warns(UserWarning, match=f"skipped {num_bad} bad") as caught:
+        load_text("qqp", "train", tmp_path, skip_bad_rows=True)
+    _, *lines = str(caught[0].message).split("\n")
+    assert lines[:20] == [f"  {path}, line {3 + i}: expected 4 columns, got 1" for i in range(20)]
+    assert lines[20:] == (["  … and 3 more"] if num_bad == 23 else [])
 
 
 def test_good_files_give_no_warning_when_skipping_is_allowed(tmp_path):

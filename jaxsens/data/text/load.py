@@ -38,7 +38,7 @@ def load_text(
         `JAXSENS_DATA`, and for a download the folder of TensorFlow Datasets (`TFDS_DATA_DIR` or
         `~/tensorflow_datasets`), which is looked at in any case.
       skip_bad_rows: leave out rows that are not UTF-8, have another number of columns than the
-        header, an empty text or an unknown label, and warn how many and which was the first.
+        header, an empty text or an unknown label, and warn which (after 20, how many more).
 
     Raises:
       ValueError: unknown name or split.

@@ -11,6 +11,8 @@ from jaxsens.data.errors import CorruptDataError
 from jaxsens.data.texts import Texts
 
 Raw = TypeVar("Raw")
+#: Bad rows that a warning lists one by one.
+_NUM_LISTED = 20
 
 
 class Example(NamedTuple):
@@ -75,7 +77,7 @@ def collect(
       source: the file or folder, for messages.
       rows: each with its place in the source in words, like "line 7".
       parse: makes an example of a row or raises `BadRowError`.
-      skip_bad_rows: leave bad rows out and warn, with their number and the first of them.
+      skip_bad_rows: leave bad rows out and warn, with their number and what is wrong with each.
 
     Raises:
       CorruptDataError: a row is bad, or no row is left.
@@ -89,20 +91,28 @@ def collect(
             if not skip_bad_rows:
                 raise CorruptDataError(
                     f"{source}, {problems[0]}; mend it, or leave out such rows with "
-                    f"skip_bad_rows=True"
+                    f"--skip-bad-rows (in Python skip_bad_rows=True)"
                 ) from None
     if not examples:
         first = f" (the first of {len(problems)} bad ones: {problems[0]})" if problems else ""
         raise CorruptDataError(f"{source}: expected at least one good row, got none{first}")
     if problems:
         warnings.warn(
-            f"{source}: skipped {len(problems)} bad of {len(problems) + len(examples)} rows; "
-            f"the first is {problems[0]}",
+            f"{source}: skipped {len(problems)} bad of {len(problems) + len(examples)} rows:"
+            + _listed(source, problems),
             stacklevel=2,
         )
     firsts, seconds, labels = zip(*examples, strict=True)
     pairs = None if seconds[0] is None else tuple(seconds)
     return Texts(tuple(firsts), pairs, np.array(labels, np.int32))
+
+
+def _listed(source: Path, problems: list[str]) -> str:
+    """One line for each problem, with file and place; after the first ones, how many more."""
+    lines = [f"{source}, {problem}" for problem in problems[:_NUM_LISTED]]
+    if len(problems) > _NUM_LISTED:
+        lines.append(f"… and {len(problems) - _NUM_LISTED} more")
+    return "".join(f"\n  {line}" for line in lines)
 
 
 def _text(content: bytes | str) -> str:
