@@ -59,15 +59,19 @@ class Config(ImageConfig):
         if self.optimizer not in (None, "sgd"):
             raise ValueError("ablations compares SGD with Adam: optimizer must be sgd")
 
-    def resolved(self, preset: Preset) -> "Config":
+    def filled(self, preset: Preset) -> "Config":
         """The config with everything that was left open filled in."""
-        config = super().resolved(preset)
+        config = super().filled(preset)
         reduced = config.reduced and config.dataset == "cifar10"
         return dataclasses.replace(
             config,
             depths=config.depths or (REDUCED_DEPTHS if reduced else DEPTHS[config.dataset]),
             heads=config.heads or (REDUCED_HEADS if reduced else HEADS[config.dataset]),
         )
+
+    def arms(self) -> list[Arm]:
+        """The reference, the ViT and its variants."""
+        return arms_of(self).all()
 
 
 PRESETS = {
@@ -93,10 +97,10 @@ class Arms:
     depths: tuple[Arm, ...]
     heads: tuple[Arm, ...]
 
-    def all(self) -> tuple[Arm, ...]:
+    def all(self) -> list[Arm]:
         """Every arm once; the ViT as it is stands among its depths and heads too."""
         arms = (self.reference, self.base, self.adam, *self.depths, *self.heads)
-        return tuple({each.name: each for each in arms}.values())
+        return list({each.name: each for each in arms}.values())
 
 
 def arms_of(config: Config) -> Arms:

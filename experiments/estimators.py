@@ -47,7 +47,6 @@ from .vision_study import (
     Arm,
     ComparisonConfig,
     Images,
-    arm,
     estimate_of,
     load,
     scattered_pixels,
@@ -117,7 +116,7 @@ def ways(config: Config) -> dict[str, Way]:
 
 def run(config: Config, images: Images, folder: RunFolder) -> Results:
     """Trains, measures in every way, compares."""
-    arms = [arm(config, model) for model in config.models]
+    arms = config.arms()
     measured = {each.name: _measured(config, images, each, folder) for each in arms}
     factor = {each.name: _ratio(measured[each.name]) for each in arms}
     title = data.spec(config.dataset).title

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxsens import Gaussian, OverlappingPatches, Patches, Perturbation
 from jaxsens.objectives import SensitivityRegularized
 
-from .vision_study import Arm, ComparisonConfig, arm
+from .vision_study import Arm, ComparisonConfig
 from .vision_tasks import ModelName
 
 Intervention = Literal["regularise", "augment"]
@@ -74,13 +74,12 @@ class InterventionConfig(ComparisonConfig):
         for intervention in self.interventions:
             self._apply(intervention)
 
-    def arms(self, models: Sequence[ModelName]) -> list[Arm]:
+    def arms(self) -> list[Arm]:
         """The models as they are, each followed by its interventions."""
         found = []
-        for model in models:
-            base = arm(self, model)
+        for base in super().arms():
             found.append(base)
-            if model in self.intervene_on:
+            if base.name in self.intervene_on:
                 found += [self.intervened(base, each) for each in self.interventions]
         return found
 

@@ -126,7 +126,7 @@ def _corrupted(
 
 def run(config: Config, loaded: Corrupted, folder: RunFolder) -> Results:
     """Trains, measures, corrupts, compares."""
-    arms = config.arms(config.models)
+    arms = config.arms()
     for each in arms:
         vision_study.train(
             config, loaded.images, each, folder, _tester(config, loaded, each, folder)

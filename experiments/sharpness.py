@@ -76,9 +76,9 @@ class Config(InterventionConfig):
         if self.num_sharpness is not None and self.num_sharpness < 2:
             raise ValueError(f"num_sharpness must be at least 2; got {self.num_sharpness}")
 
-    def resolved(self, preset: Preset) -> "Config":
+    def filled(self, preset: Preset) -> "Config":
         """The config with everything that was left open filled in."""
-        config = super().resolved(preset)
+        config = super().filled(preset)
         return dataclasses.replace(
             config, num_sharpness=config.num_sharpness or config.num_measured
         )
@@ -99,7 +99,7 @@ COST = {
 
 def run(config: Config, images: Images, folder: RunFolder) -> Results:
     """Trains, measures, compares."""
-    arms = config.arms(config.models)
+    arms = config.arms()
     sharp, released = {}, {}
     for each in arms:
         along = functools.partial(_along, config, images, each, folder)

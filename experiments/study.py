@@ -8,7 +8,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -114,24 +114,18 @@ def seconds(folder: RunFolder) -> float:
     return math.fsum(record["seconds"] for record in folder.metrics())
 
 
-def check_reuse(config: Record, run: str, measuring: Collection[str]) -> None:
-    """Raises ValueError unless the run trained its models in the way that the config asks for.
+def identity(run: str) -> tuple[str, Record]:
+    """The experiment of another run and the fields of its config, lists as tuples.
 
-    Args:
-      config: the fields of a config.
-      run: the folder of another run.
-      measuring: names of fields that say what is measured, not how models are trained.
+    Raises:
+      ValueError: the folder is not that of a run.
     """
     file = Path(run) / "config.json"
     if not file.exists():
         raise ValueError(f"{run} is not the folder of a run: it has no config.json")
-    other = json.loads(file.read_text("utf-8"))["config"]
-    for name in sorted(config.keys() & other.keys() - set(measuring)):
-        mine = plain(config[name], name)
-        if mine != other[name]:
-            raise ValueError(
-                f"models of {run} cannot be reused: it has {name}={other[name]}, this run {mine}"
-            )
+    found = json.loads(file.read_text("utf-8"))
+    fields = found["config"].items()
+    return found["experiment"], {k: tuple(v) if isinstance(v, list) else v for k, v in fields}
 
 
 def reuse(run: str, folder: RunFolder, name: str) -> None:

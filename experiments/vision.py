@@ -31,7 +31,7 @@ from jaxsens.runfolder import RunFolder
 
 from . import views, vision_views
 from .study import seconds
-from .vision_study import ComparisonConfig, Images, arm, estimate_of, load, train
+from .vision_study import ComparisonConfig, Images, estimate_of, load, train
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 
@@ -59,8 +59,8 @@ COST = {
 
 def run(config: Config, images: Images, folder: RunFolder) -> Results:
     """Trains, measures, compares."""
-    arms = {model: arm(config, model) for model in config.models}
-    compared = list(arms.values())
+    compared = config.arms()
+    arms = {each.name: each for each in compared}
     for each in compared:
         train(config, images, each, folder)
     estimates = {each.name: estimate_of(folder, each) for each in compared}

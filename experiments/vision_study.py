@@ -7,7 +7,9 @@ interval is as narrow as `tolerance`; at the end it is measured by the definitio
 `num_samples` draws, on the first `num_measured` training images, or as `estimator` says.
 """
 
+import abc
 import dataclasses
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,11 +41,10 @@ from . import study
 from .study import Record
 from .vision_tasks import LABELS, TASKS, ModelName, Preset, Task
 
-#: Flags that say what is measured, not how models are trained.
-_MEASURING = {
-    *("edit", "variance", "estimator", "num_samples", "num_measured", "tolerance"),
-    *("num_accuracy", "models", "reuse"),
-}
+#: What of a config, beside its arms, decides the weights.
+_SAME_IMAGES = ("dataset", "num_train", "epochs", "seed")
+#: What of an arm decides them.
+_SAME_TRAINING = ("model", "recipe", "stream", "objective", "augment")
 #: Anything else to measure: `extra(epoch, variables) -> fields of the record`.
 Extra = Callable[[int, Any], Record]
 ConfigT = TypeVar("ConfigT", bound="ImageConfig")
@@ -51,7 +52,7 @@ ComparisonT = TypeVar("ComparisonT", bound="ComparisonConfig")
 
 
 @dataclass(frozen=True)
-class ImageConfig:
+class ImageConfig(abc.ABC):
     """Flags of all image experiments; None means the paper's or the preset's value."""
 
     dataset: str
@@ -93,8 +94,8 @@ class ImageConfig:
     seed: int = 42
     """Decides weights, order, dropout and noise."""
     reuse: str | None = None
-    """Folder of another run, also of another experiment: models it trained in the same way are
-    taken from there. Which flags must agree is checked."""
+    """Folder of another run, also of another experiment: models that both have are taken from
+    there. That they are trained in the same way is checked."""
 
     def __post_init__(self):
         positive = (
@@ -113,18 +114,26 @@ class ImageConfig:
         """The dataset as the paper uses it."""
         return TASKS[self.dataset]
 
+    @abc.abstractmethod
+    def arms(self) -> "list[Arm]":
+        """What a filled config trains."""
+
     def resolved(self: ConfigT, preset: Preset) -> ConfigT:
-        """The config with the dataset's and preset's values where none was given, checked."""
+        """The config with everything that was left open filled in, checked."""
+        config = self.filled(preset)
+        config.perturbation.num_positions(data.spec(config.dataset).image_shape)
+        if config.reuse is not None:
+            _check_reuse(config, config.reuse)
+        return config
+
+    def filled(self: ConfigT, preset: Preset) -> ConfigT:
+        """The config with the dataset's and preset's values where none was given."""
         scale = dataclasses.asdict(self.task.scale(preset))
         of_task = {name: getattr(self.task, name) for name in ("patch", "edit", "variance")}
         values = scale | of_task | {"batch_size": self.task.batch_size}
         known = {f.name for f in dataclasses.fields(self)}
         filled = {k: v for k, v in values.items() if k in known and getattr(self, k) is None}
-        config = dataclasses.replace(self, **filled)
-        config.perturbation.num_positions(data.spec(self.dataset).image_shape)
-        if config.reuse is not None:
-            study.check_reuse(dataclasses.asdict(config), config.reuse, _MEASURING)
-        return config
+        return dataclasses.replace(self, **filled)
 
     @property
     def perturbation(self) -> Perturbation:
@@ -160,10 +169,14 @@ class ComparisonConfig(ImageConfig):
         super().__post_init__()
         self.check_models(self.models)
 
-    def resolved(self: ComparisonT, preset: Preset) -> ComparisonT:
-        """The config with everything that was left open filled in."""
-        config = super().resolved(preset)
+    def filled(self: ComparisonT, preset: Preset) -> ComparisonT:
+        """The config with all of the dataset's models where none was named."""
+        config = super().filled(preset)
         return dataclasses.replace(config, models=config.models or tuple(config.task.models))
+
+    def arms(self) -> "list[Arm]":
+        """The models, trained as in the paper."""
+        return [arm(self, model) for model in self.models]
 
 
 @dataclass(frozen=True)
@@ -225,6 +238,43 @@ def arm(config: ImageConfig, name: ModelName) -> Arm:
         stream=list(config.task.models).index(name),
         paper=setting.paper,
     )
+
+
+def _check_reuse(config: ImageConfig, run: str) -> None:
+    """Raises ValueError unless the run has some of the config's arms, all trained as here."""
+
+    def check(what: str, one: Any, other: Any, names: Sequence[str]) -> None:
+        for name in names:
+            mine, theirs = getattr(one, name), getattr(other, name)
+            if mine != theirs:
+                raise ValueError(f"{what} cannot be reused: {name} is {theirs} there, {mine} here")
+
+    other = _config_of(run)
+    check(f"models of {run}", config, other, _SAME_IMAGES)
+    # Only the epochs at which it was evaluated are sure to be kept.
+    if (config.evaluate_every or 1) % (other.evaluate_every or 1):
+        raise ValueError(
+            f"models of {run} cannot be reused: evaluate_every must be a multiple of its "
+            f"{other.evaluate_every}; got {config.evaluate_every}"
+        )
+    mine, theirs = ({each.name: each for each in some.arms()} for some in (config, other))
+    shared = [name for name in mine if name in theirs]
+    if not shared:
+        raise ValueError(f"{run} has {', '.join(theirs)}, but none of {', '.join(mine)}")
+    for name in shared:
+        check(f"{name} of {run}", mine[name], theirs[name], _SAME_TRAINING)
+
+
+def _config_of(run: str) -> ImageConfig:
+    """The config of another run of an image experiment."""
+    experiment, fields = study.identity(run)
+    try:
+        config = importlib.import_module(f".{experiment}", __package__).Config(**fields)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"models of {run} cannot be reused: its config.json: {error}") from error
+    if not isinstance(config, ImageConfig):
+        raise ValueError(f"models of {run} cannot be reused: {experiment} trains no image models")
+    return config
 
 
 def train(

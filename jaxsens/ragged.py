@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
@@ -29,9 +30,12 @@ def ragged_sensitivity(
     *,
     key: PRNGKeyArray,
     embed: Callable[[Any, Array], Array] | None = None,
+    places: Callable[[np.ndarray], np.ndarray] | None = None,
     **options: Any,
 ) -> SensitivityEstimate:
     """Sensitivity of a text model over all real tokens, special ones included, never padding.
+
+    Padding is never edited: an edit of the whole sequence leaves its rows as they are.
 
     Args:
       apply_fn: `apply_fn(params, x, mask) -> logits` with the mask (n, T) of the real tokens.
@@ -41,12 +45,13 @@ def ragged_sensitivity(
       num_samples: S, draws for each position.
       key: a JAX random key.
       embed: `embed(params, tokens) -> (n, T, d)`, what is edited in place of the ids.
+      places: `places(tokens) -> (n, T)`, true at the real tokens to edit one at a time; default
+        all.
       **options: as in `sensitivity`.
 
     Returns:
       One row for each sequence, in the order of the dataset, with T of the longest bucket.
 
-    >>> import jax.numpy as jnp
     >>> from jaxsens import Resample, Tokens
     >>> from jaxsens.buckets import into_buckets
     >>> sequences = [np.array(ids, np.int32) for ids in ([5, 6, 7], [5], [5, 6, 7, 8, 9])]
@@ -61,16 +66,17 @@ def ragged_sensitivity(
     for bucket in buckets:
         x = bucket.tokens if embed is None else _embedded(embed, params, bucket.tokens)
         per_token = perturbation.num_positions(x.shape[1:]) == bucket.tokens.shape[1]
+        chosen = bucket.mask if places is None else bucket.mask & places(bucket.tokens)
         parts.append(
             sensitivity(
-                apply_fn,
+                apply_fn if per_token else _padding_kept(apply_fn),
                 params,
                 x,
                 perturbation,
                 num_samples,
                 key=key,
-                context=bucket.mask,
-                mask=bucket.mask if per_token else None,
+                context=bucket.mask if per_token else (x, bucket.mask),
+                mask=chosen if per_token else None,
                 names=bucket.rows,
                 **options,
             )
@@ -83,6 +89,18 @@ def ragged_sensitivity(
     return replace(
         whole, totals=whole.totals[order], counts=whole.counts[order], provenance=provenance
     )
+
+
+@functools.lru_cache(maxsize=64)
+def _padding_kept(apply_fn: ApplyFn) -> ApplyFn:
+    """`apply_fn` on inputs whose padding is as it was; one function, so one compilation, each."""
+
+    def applied(params: Any, x: Array, context: tuple[Array, Array]) -> Any:
+        clean, mask = context
+        real = mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
+        return apply_fn(params, jnp.where(real, x, clean), mask)
+
+    return applied
 
 
 @functools.partial(jax.jit, static_argnums=0)

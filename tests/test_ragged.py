@@ -1,6 +1,7 @@
 """Sequences of different lengths: buckets change no draw, padding is never perturbed."""
 
 import functools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -86,6 +87,56 @@ def test_whole_sequences_have_one_position_and_the_same_noise_in_every_bucket(na
     assert (one.counts == 8).all()
     np.testing.assert_array_equal(one.totals, three.totals)
     assert one.totals.sum() > 0
+
+
+def test_noise_on_whole_sequences_leaves_padding_as_it_was():
+    """A model that sums over padding too flips as it does for the same sequences unpadded."""
+    tokens = [np.full(size, 5, np.int32) for size in (2, 5)]
+
+    def embed(params, tokens):
+        return jnp.repeat((tokens != PAD_ID)[..., None].astype(jnp.float32), 3, axis=-1)
+
+    def summed(params, e, mask):
+        return e.sum(axis=(1, 2))
+
+    whole = Perturbation(Whole(), Gaussian(variance=4.0))
+    padded, exact = (
+        ragged_sensitivity(
+            summed, (), into_buckets(tokens, lengths), whole, 64, key=KEY, embed=embed
+        )
+        for lengths in ((8,), (2, 5))
+    )
+    np.testing.assert_array_equal(padded.totals, exact.totals)
+    assert (padded.totals > 0).all()
+
+
+def test_only_the_chosen_places_are_edited():
+    edit = Perturbation(Tokens(), Resample(30, first=4))
+    first_is_five = lambda params, x, mask: jnp.where(x[:, 0] == 5, 1.0, -1.0)  # noqa: E731
+    est = ragged_sensitivity(
+        first_is_five, (), into_buckets(SEQUENCES, (8, 16)), edit, 2, key=KEY,
+        places=lambda tokens: tokens % 2 == 0,
+    )  # fmt: skip
+    for row, sequence in enumerate(SEQUENCES):
+        expected = 2 * (sequence % 2 == 0)
+        np.testing.assert_array_equal(est.counts[row, : len(sequence)], expected)
+    assert est.counts.sum() == 2 * sum((sequence % 2 == 0).sum() for sequence in SEQUENCES)
+
+
+def test_the_token_weighted_mean_counts_every_token_once():
+    est = measure("lstm", (4, 8, 16))
+    mean, low, high = est.pooled()
+    assert mean == est.totals.sum() / est.counts.sum()
+    assert 0 <= low < mean < high <= 1
+    assert mean != pytest.approx(est.mean)
+    narrower = est.pooled(level=0.5)
+    assert low < narrower[1] < mean < narrower[2] < high
+
+
+def test_sequences_of_one_length_have_one_mean_and_interval():
+    est = measure("lstm", (16,))
+    rows = replace(est, totals=est.totals[:, :2], counts=est.counts[:, :2])
+    np.testing.assert_allclose(rows.pooled(), (rows.mean, *rows.ci()), rtol=1e-12)
 
 
 def test_replaced_words_are_never_special():

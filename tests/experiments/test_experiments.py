@@ -1,7 +1,6 @@
 """Whole tiny runs of the image experiments: tables, claims and figures are there and add up."""
 
 import dataclasses
-import json
 
 import jax
 import numpy as np
@@ -17,7 +16,6 @@ from jaxsens import (
 )
 from jaxsens.run import load_experiment, main
 from jaxsens.sharpness_estimate import SharpnessEstimate
-from jaxsens.training import Trainer
 
 
 def column(table, name):
@@ -155,7 +153,7 @@ def test_sharpness_pairs_the_noise_and_keeps_the_statistics_still(tiny_run):
 def test_the_released_sharpness_switches_dropout_on():
     sharpness = load_experiment("sharpness")
     config = sharpness.Config().resolved("quick")
-    model = config.arms(("vit-small",))[0].model
+    model = config.arms()[0].model
     x = jax.numpy.ones((2, 8, 8, 1))
     variables = jax.jit(model.init)(jax.random.key(0), x)
     noisy = jax.jit(sharpness._in_training_mode(model))
@@ -214,41 +212,3 @@ def test_patches_of_the_experiments_lie_on_the_paper_s_grid():
         assert config.perturbation.grid == Patches(4)
         shape = (28, 28, 1) if dataset == "fashion_mnist" else (32, 32, 3)
         assert config.perturbation.num_positions(shape) == num_positions
-
-
-FLAGS = "--models mlp-leaky --epochs 2 --evaluate-every 1 --num-train 100 --num-measured 5"
-
-
-def test_models_of_another_run_are_measured_without_training_them_again(tmp_path, monkeypatch):
-    assert main(f"--exp vision {FLAGS} --tolerance 0.2 --workdir one".split()) == 0
-
-    def refuse(*_):
-        raise AssertionError("trained again")
-
-    monkeypatch.setattr(Trainer, "epoch", refuse)
-    again = f"--exp estimators {FLAGS} --tolerance 0.2 --reuse one --workdir two"
-    assert main(again.split()) == 0
-    one, two = (
-        [json.loads(line) | {"seconds": 0} for line in file.read_text().splitlines()]
-        for file in (tmp_path / "one/metrics.jsonl", tmp_path / "two/metrics.jsonl")
-    )
-    assert len(one) == 3
-    assert one == two
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--reuse nowhere", "nowhere is not the folder of a run"),
-        ("--reuse other --learning-rate 0.5", "it has learning_rate=None, this run 0.5"),
-        ("--reuse other --seed 3", "it has seed=42, this run 3"),
-    ],
-)
-def test_models_trained_in_another_way_are_not_reused(flags, message, capsys, tmp_path):
-    vision = load_experiment("vision")
-    config = dataclasses.asdict(vision.Config().resolved("quick"))
-    (tmp_path / "other").mkdir()
-    identity = {"experiment": "vision", "config": config}
-    (tmp_path / "other" / "config.json").write_text(json.dumps(identity))
-    assert main(f"--exp sharpness --epochs 40 {flags}".split()) == 2
-    assert message in capsys.readouterr().err

@@ -13,8 +13,8 @@ KEY = jax.random.key(0)
 
 
 def arms(**fields):
-    config = Config(**fields).resolved("quick")
-    return {each.name: each for each in config.arms(("vit-small", "resnet"))}
+    config = Config(models=("vit-small", "resnet"), **fields).resolved("quick")
+    return {each.name: each for each in config.arms()}
 
 
 def test_the_paper_s_settings_are_the_default():
