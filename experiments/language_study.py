@@ -51,7 +51,7 @@ class Config:
     evaluate_every: int | None = None
     """Epochs between two evaluations."""
     num_train: int | None = None
-    """Training texts to use, the first ones; default all."""
+    """Training texts to use, drawn by the seed; default all."""
     batch_size: int = 32
     """Texts a step."""
     learning_rate: float | None = None
@@ -65,7 +65,7 @@ class Config:
     vocab_size: int | None = None
     """Token ids of the BPE that is trained on the training texts."""
     tokenizer: str | None = None
-    """Folder with GPT-2's vocabulary files, in place of training a BPE."""
+    """Folder with RoBERTa's or GPT-2's vocabulary files, in place of training a BPE."""
     max_length: int | None = None
     """Tokens of a text or pair, at the most."""
     depth: int | None = None
@@ -90,7 +90,7 @@ class Config:
     skip_bad_rows: bool = False
     """Leave out rows of the data files that cannot be read, instead of stopping."""
     seed: int = 1
-    """Decides weights, order, dropout, noise and which texts are measured."""
+    """Decides weights, order, dropout, noise and which texts are trained on and measured."""
 
     def __post_init__(self):
         positive = (
@@ -113,6 +113,8 @@ class Config:
             raise ValueError(f"variances must be positive; got {self.variances}")
         if any(depth < 1 for depth in self.depths):
             raise ValueError(f"depths must be positive; got {self.depths}")
+        if len(set(self.depths)) < len(self.depths):
+            raise ValueError(f"depths must be named, each once; got {self.depths}")
 
     def resolved(self, preset: Preset) -> "Config":
         """The config with everything that was left open filled in."""
@@ -141,13 +143,19 @@ class Corpus:
 
 
 def load(config: Config, data_dir: Path | None) -> Corpus:
-    """The texts that the config asks for."""
+    """The texts that the config asks for; those to train on in an order that the seed decides.
+
+    Files may have one class first, as IMDB's do, and then their first rows would be of it alone.
+    """
     if config.tokenizer is not None:
-        bpe.load_gpt2_files(config.tokenizer)
+        bpe.load_vocabulary_files(config.tokenizer)
     read = functools.partial(
         load_text, config.dataset, data_dir=data_dir, skip_bad_rows=config.skip_bad_rows
     )
-    return Corpus(read("train")[: config.num_train], read("validation"))
+    train = read("train")
+    # A stream of its own: `encode` draws from the seed which of these texts are measured.
+    order = np.random.default_rng((config.seed, 1)).permutation(len(train))
+    return Corpus(train.subset(order[: config.num_train]), read("validation"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +203,7 @@ def encode(config: Config, corpus: Corpus, folder: RunFolder) -> TextData:
     file = folder.path / "tokenizer.json"
     if not file.exists():
         made = (
-            bpe.load_gpt2_files(config.tokenizer)
+            bpe.load_vocabulary_files(config.tokenizer)
             if config.tokenizer is not None
             else bpe.train_bpe(corpus.train.strings(), config.vocab_size or 1)
         )
@@ -261,7 +269,7 @@ def arms(config: Config, vocab_size: int) -> list[TextArm]:
                 dataclasses.replace(
                     base,
                     name=f"{name}-depth-{depth}",
-                    label=f"{base.label}, {depth} layer{'s' * (depth > 1)}",
+                    label=with_depth(base.label, depth),
                     model=model,
                     paper=None,
                 )
@@ -274,6 +282,11 @@ def arms(config: Config, vocab_size: int) -> list[TextArm]:
             )
         )
     return found
+
+
+def with_depth(label: str, depth: int) -> str:
+    """A model's label with its number of layers."""
+    return f"{label}, {depth} layer{'s' * (depth > 1)}"
 
 
 def _model_name(name: str) -> ModelName:

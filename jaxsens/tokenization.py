@@ -20,7 +20,7 @@ from jaxsens.data.texts import Texts
 CLS_ID, PAD_ID, SEP_ID, UNK_ID = range(4)
 _FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 _LAST = "<mask>"
-_GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
+_VOCABULARY_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 _GPT2_END = "<|endoftext|>"
 #: Four special tokens and all bytes that BPE starts from, and `<mask>`.
 _SMALLEST = len(_FIRST) + 256 + 1
@@ -61,14 +61,27 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
     return _finished(tokenizer)
 
 
-def load_gpt2_files(folder: str | os.PathLike[str]) -> tokenizers.Tokenizer:
-    """Reads GPT-2's vocabulary and merges, with special tokens as in RoBERTa.
+def ordinary_ids(vocab_size: int) -> range:
+    """The ids that are not special, of a tokenizer with so many ids.
 
-    roberta-base has the same merges, so it splits a text into the same tokens, but it numbers them
-    by their frequency in its own training text, which these files do not tell. Here GPT-2's id i
-    becomes i + 4, `<|endoftext|>` (GPT-2's last) is left out and `<mask>` comes last: of 50,257
-    tokens 50,256 stay, and 50,261 is the total. A model trained from scratch cannot tell the
-    difference; a pretrained roberta-base needs its own files.
+    Example:
+      >>> ordinary_ids(50_265)
+      range(4, 50264)
+    """
+    return range(UNK_ID + 1, vocab_size - 1)
+
+
+def load_vocabulary_files(folder: str | os.PathLike[str]) -> tokenizers.Tokenizer:
+    """Reads the vocabulary and merges of RoBERTa, or those of GPT-2 with RoBERTa's special tokens.
+
+    RoBERTa's own files keep their ids: roberta-base has 50,265. They are told by their special
+    tokens.
+
+    GPT-2's files have the same merges, so they split a text into the same tokens, but RoBERTa
+    numbers these by their frequency in its own training text, which GPT-2's files do not tell. Here
+    GPT-2's id i becomes i + 4, `<|endoftext|>` (GPT-2's last) is left out and `<mask>` comes last:
+    of 50,257 tokens 50,256 stay, and 50,261 is the total. A model trained from scratch cannot tell
+    the difference; a pretrained roberta-base needs its own files.
 
     Args:
       folder: with `encoder.json` and `vocab.bpe`, or `vocab.json` and `merges.txt`.
@@ -78,20 +91,18 @@ def load_gpt2_files(folder: str | os.PathLike[str]) -> tokenizers.Tokenizer:
       CorruptDataError: a file is not what it should be, or the two do not belong together.
 
     Example:
-      >>> load_gpt2_files("tokenizers/gpt2").get_vocab_size()  # doctest: +SKIP
+      >>> load_vocabulary_files("tokenizers/gpt2").get_vocab_size()  # doctest: +SKIP
       50261
     """
     folder = Path(folder)
-    pairs = [[folder / name for name in names] for names in _GPT2_FILES]
+    pairs = [[folder / name for name in names] for names in _VOCABULARY_FILES]
     found = next((pair for pair in pairs if all(path.is_file() for path in pair)), None)
     if found is None:
-        expected = " or ".join(" and ".join(names) for names in _GPT2_FILES)
+        expected = " or ".join(" and ".join(names) for names in _VOCABULARY_FILES)
         raise DatasetNotFoundError(f"{folder}: expected {expected}, got neither pair of files")
     vocabulary, merges = _read_vocabulary(found[0]), _read_merges(found[1])
-    kept = sorted((number, token) for token, number in vocabulary.items() if token != _GPT2_END)
-    renumbered = {token: i for i, token in enumerate((*_FIRST, *(token for _, token in kept)))}
     try:
-        model = tokenizers.models.BPE(vocab=renumbered, merges=merges)
+        model = tokenizers.models.BPE(vocab=vocabulary, merges=merges)
     except Exception as error:  # the Rust library has no type of its own
         raise CorruptDataError(
             f"{found[1]}: expected merges of tokens in {found[0].name}, got others ({error})"
@@ -192,6 +203,7 @@ def _finished(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
+    """Tokens and their ids, special ones included: RoBERTa's as they are, GPT-2's renumbered."""
     try:
         vocabulary = json.loads(path.read_bytes())
     except ValueError as error:
@@ -199,11 +211,25 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
     is_dict = isinstance(vocabulary, dict)
     if not is_dict or not all(isinstance(number, int) for number in vocabulary.values()):
         raise CorruptDataError(f"{path}: expected a JSON object from tokens to ids, got another")
-    clashing = sorted({*_FIRST, _LAST} & vocabulary.keys())
-    if clashing:
+    if {*_FIRST, _LAST} & vocabulary.keys():
+        return _checked_roberta(path, vocabulary)
+    kept = sorted((number, token) for token, number in vocabulary.items() if token != _GPT2_END)
+    return {token: i for i, token in enumerate((*_FIRST, *(token for _, token in kept)))}
+
+
+def _checked_roberta(path: Path, vocabulary: dict[str, int]) -> dict[str, int]:
+    """The same vocabulary, if its special tokens stand where RoBERTa has them and no id is free."""
+    last = len(vocabulary) - 1
+    expected = {token: i for i, token in enumerate(_FIRST)} | {_LAST: last}
+    got = {token: vocabulary.get(token) for token in expected}
+    if got != expected:
         raise CorruptDataError(
-            f"{path}: expected GPT-2's tokens, got {', '.join(clashing)} among them; "
-            f"RoBERTa's own vocabulary file has ids that need no mapping"
+            f"{path}: expected GPT-2's tokens, or RoBERTa's with {expected}, got {got}"
+        )
+    if sorted(vocabulary.values()) != list(range(last + 1)):
+        raise CorruptDataError(
+            f"{path}: expected every id from 0 to {last} once, got others; its {last + 1} tokens "
+            f"have {len(set(vocabulary.values()))} ids up to {max(vocabulary.values())}"
         )
     return vocabulary
 

@@ -152,7 +152,7 @@ def write_gpt2(folder, names=("encoder.json", "vocab.bpe"), merges=("Ġ a", "b c
 @pytest.mark.parametrize("names", [("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt")])
 def test_gpt2_files_are_renumbered_after_the_special_tokens(tmp_path, names):
     vocabulary = write_gpt2(tmp_path, names)
-    tokenizer = tokenization.load_gpt2_files(tmp_path)
+    tokenizer = tokenization.load_vocabulary_files(tmp_path)
     assert tokenizer.get_vocab_size() == len(vocabulary) - 1 + 5
     assert tokenizer.token_to_id("<|endoftext|>") is None
     assert tokenizer.token_to_id("<mask>") == tokenizer.get_vocab_size() - 1
@@ -161,12 +161,46 @@ def test_gpt2_files_are_renumbered_after_the_special_tokens(tmp_path, names):
     np.testing.assert_array_equal(ids, [0, *(vocabulary[token] + 4 for token in tokens), 2])
 
 
+def write_roberta(folder, **changes):
+    """Writes RoBERTa's file formats with its special tokens among 256 bytes and two merges."""
+    vocabulary = write_gpt2(folder, ("vocab.json", "merges.txt"))
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", *reversed(vocabulary), "madeupword0000", "<mask>"]
+    vocabulary = {token: i for i, token in enumerate(tokens)} | changes
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    return vocabulary
+
+
+def test_roberta_s_own_files_keep_their_ids(tmp_path):
+    vocabulary = write_roberta(tmp_path)
+    tokenizer = tokenization.load_vocabulary_files(tmp_path)
+    assert tokenizer.get_vocab() == vocabulary
+    [ids] = tokenization.encode(tokenizer, singles("x abc <mask>"))
+    tokens = ["x", "Ġa", "bc", "Ġ", *"<mask>"]  # as text: a literal is not a special token
+    np.testing.assert_array_equal(ids, [0, *(vocabulary[token] for token in tokens), 2])
+    path = tmp_path / "tokenizer.json"
+    tokenization.save_tokenizer(tokenizer, path)
+    assert tokenization.load_tokenizer(path).get_vocab() == vocabulary
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"<pad>": 2, "</s>": 1}, r"RoBERTa's with .*, got .*'<pad>': 2, '</s>': 1"),
+        ({"x": 0}, r"every id from 0 to 264 once, got others; its 265 tokens have 264 ids"),
+    ],
+)
+def test_roberta_s_files_with_other_ids_are_named(tmp_path, changes, message):
+    write_roberta(tmp_path, **changes)
+    with pytest.raises(CorruptDataError, match=rf"vocab\.json: expected .*{message}"):
+        tokenization.load_vocabulary_files(tmp_path)
+
+
 def test_missing_gpt2_files_are_named(tmp_path):
     write_gpt2(tmp_path)
     (tmp_path / "vocab.bpe").rename(tmp_path / "merges.txt")
     message = "encoder.json and vocab.bpe or vocab.json and merges.txt, got neither"
     with pytest.raises(DatasetNotFoundError, match=message):
-        tokenization.load_gpt2_files(tmp_path)
+        tokenization.load_vocabulary_files(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +208,7 @@ def test_missing_gpt2_files_are_named(tmp_path):
     [
         ("encoder.json", b"{", r"encoder\.json: expected JSON"),
         ("encoder.json", b"[1]", r"encoder\.json: expected a JSON object from tokens to ids"),
-        ("encoder.json", b'{"<s>": 0}', r"got <s> among them"),
+        ("encoder.json", b'{"<s>": 0}', r"RoBERTa's with .*'<pad>': 1.*, got .*'<pad>': None"),
         ("vocab.bpe", b"#version: 0.2\na b\nabc\n", r"vocab\.bpe, line 3: .* got 'abc'"),
         ("vocab.bpe", b"q qq\n", r"vocab\.bpe: expected merges of tokens in encoder\.json"),
         ("vocab.bpe", b"\xff\xfe", r"vocab\.bpe: expected UTF-8"),
@@ -184,13 +218,13 @@ def test_damaged_gpt2_files_are_named(tmp_path, name, content, message):
     write_gpt2(tmp_path)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(CorruptDataError, match=message):
-        tokenization.load_gpt2_files(tmp_path)
+        tokenization.load_vocabulary_files(tmp_path)
 
 
 @pytest.mark.skipif(not DATA, reason="JAXSENS_DATA is not set")
 def test_the_real_gpt2_files():
     try:
-        tokenizer = tokenization.load_gpt2_files(f"{DATA}/tokenizers/gpt2")
+        tokenizer = tokenization.load_vocabulary_files(f"{DATA}/tokenizers/gpt2")
     except DatasetNotFoundError:
         pytest.skip("JAXSENS_DATA has no tokenizers/gpt2")
     assert tokenizer.get_vocab_size() == 50_261
@@ -201,7 +235,7 @@ def test_the_real_gpt2_files():
 @pytest.mark.skipif(not DATA, reason="JAXSENS_DATA is not set")
 def test_real_sentences_are_as_long_as_the_paper_has_them():
     try:
-        tokenizer = tokenization.load_gpt2_files(f"{DATA}/tokenizers/gpt2")
+        tokenizer = tokenization.load_vocabulary_files(f"{DATA}/tokenizers/gpt2")
         texts = load_text("mrpc", "validation", DATA)
     except DatasetNotFoundError:
         pytest.skip("JAXSENS_DATA has no tokenizers/gpt2 or no mrpc")
