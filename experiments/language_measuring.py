@@ -20,7 +20,7 @@ from jaxsens.models import TextModel
 from jaxsens.progress import Bar
 from jaxsens.ragged import ragged_sensitivity
 from jaxsens.runfolder import RunFolder
-from jaxsens.tokenization import UNK_ID
+from jaxsens.tokenization import ordinary_ids
 from jaxsens.training import TrainState, correct
 
 from . import study
@@ -103,16 +103,25 @@ def measure(
     route: Route = "direct",
     edit: Edit = "token",
 ) -> SensitivityEstimate:
-    """Sensitivity over all real tokens; noise of the first variance unless another is given."""
+    """Sensitivity over all real tokens; noise of the first variance unless another is given.
+
+    A word is one token, in either text and at one place, exchanged for a token drawn uniformly from
+    all but the special ones; places of special tokens are left out. The authors' variant replaces a
+    word of the first text by a random word of the validation texts, wherever it occurs in it.
+    """
     variance = variance or config.variances[0]
     with Bar(f"{arm.label}: measuring", "texts") as bar:
         common: dict[str, Any] = {"key": key, "progress": bar.measured}
         if edit == "word":
-            vocab_size = arm.model.vocab_size
-            resample = Perturbation(Tokens(), Resample(vocab_size, first=UNK_ID + 1))
-            apply_fn = from_tokens(arm.model)
+            words = ordinary_ids(arm.model.vocab_size)
             return ragged_sensitivity(
-                apply_fn, variables, texts.buckets, resample, config.num_samples, **common
+                from_tokens(arm.model),
+                variables,
+                texts.buckets,
+                Perturbation(Tokens(), Resample(words.stop, first=words.start)),
+                config.num_samples,
+                places=lambda tokens: (tokens >= words.start) & (tokens < words.stop),
+                **common,
             )
         grid = Tokens() if edit == "token" else Whole()
         estimate = ragged_sensitivity(

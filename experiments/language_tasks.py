@@ -7,6 +7,7 @@ is silent, a comment says what was chosen.
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from jaxsens.data.text import text_spec
 from jaxsens.models import GPT2, LSTM, RoBERTa, TextModel
 
 Preset = Literal["quick", "small", "paper"]
@@ -106,18 +107,21 @@ class Scale:
 #: generated pairs were first tried with 1e-3: there the ReLU model stayed a constant predictor.)
 SCALES: dict[Preset, Scale] = {
     "quick": Scale(12, 4, 3e-4, 100, 32, Size(600, depth=2, heads=4, width=64, hidden=256), 32),
-    "small": Scale(3, 1, 5e-4, 128, 32, Size(8000, depth=2, heads=4, width=64, hidden=256)),
+    "small": Scale(4, 1, 5e-4, 640, 128, Size(8000, depth=2, heads=4, width=64, hidden=256)),
     "paper": Scale(20, 1),
 }
+#: The same for training sets of fewer than `FEW_TEXTS`, which take more passes: MRPC and RTE.
+FEW_TEXTS = 5_000
 _FEWER_TEXTS: dict[Preset, Scale] = {
-    "small": Scale(6, 3, 5e-4, 128, 32, SCALES["small"].size),
+    "small": Scale(10, 2, 5e-4, 408, 128, SCALES["small"].size),
     "paper": Scale(41, 1, num_measured=408, num_along=408),
 }
 
 
 def scale(dataset: DatasetName, preset: Preset) -> Scale:
-    """How much of everything the preset uses on this dataset."""
-    return _FEWER_TEXTS.get(preset, SCALES[preset]) if dataset == "mrpc" else SCALES[preset]
+    """How much of everything the preset uses on this dataset, by the size of its training set."""
+    few = text_spec(dataset).num_train < FEW_TEXTS
+    return _FEWER_TEXTS.get(preset, SCALES[preset]) if few else SCALES[preset]
 
 
 def paper_values(dataset: DatasetName, variance: float) -> dict[ModelName, float]:

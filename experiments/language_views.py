@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,7 +16,7 @@ from jaxsens.results import Claim, Figure, Table
 from jaxsens.runfolder import RunFolder
 
 from . import views
-from .language_study import Config, Encoded, TextArm, TextData
+from .language_study import Config, Encoded, TextArm, TextData, with_depth
 from .language_tasks import paper_values
 from .study import records_of
 from .views import Estimates, less_sensitive
@@ -27,6 +28,7 @@ Pairs = Sequence[tuple[TextArm, TextArm]]
 
 #: Ways of measuring that the paper has a figure of, and others that it has not.
 _ALSO_CLAIMED = ("validation", "whole text", "other words")
+_AUTHORS_NOTE = " authors: as in their code, where RoBERTa's noisy embeddings are embedded again."
 #: A place is shown if at least this share of the texts have it.
 _SHOWN_PLACES = 0.1
 
@@ -174,6 +176,12 @@ def _in_all_ways(arms: Sequence[TextArm], measured: Measured) -> list[TextArm]:
     return [each for each in arms if all(each.name in found for found in measured.values())]
 
 
+def summary(estimate: SensitivityEstimate) -> dict[str, Any]:
+    """The estimate's numbers, with the token-weighted mean that the authors report."""
+    mean, low, high = estimate.pooled()
+    return estimate.summary() | {"token_weighted": {"mean": mean, "low": low, "high": high}}
+
+
 def ways_table(config: Config, arms: Sequence[TextArm], measured: Measured) -> Table:
     """Other noise, other texts, other edits."""
     rows = []
@@ -185,9 +193,9 @@ def ways_table(config: Config, arms: Sequence[TextArm], measured: Measured) -> T
         columns=("model", *measured),
         rows=tuple(rows),
         note=f"main: as above. validation: on texts not trained on. whole text: noise of variance "
-        f"{config.variances[0]:g} on all embeddings at once. other words: one token replaced by a "
-        "random one. renormalised: noisy embeddings layer-normed again, for all models alike. "
-        "authors: as in their code, where RoBERTa's noisy embeddings are embedded again.",
+        f"{config.variances[0]:g} on all embeddings at once. other words: one token, never a "
+        "special one, replaced by a random one. renormalised: noisy embeddings layer-normed again, "
+        "for all models alike." + _AUTHORS_NOTE * ("authors" in measured),
     )
 
 
@@ -266,7 +274,7 @@ def training_figures(config: Config, arms: Sequence[TextArm], folder: RunFolder)
 def _depth_figures(config: Config, arms: Sequence[TextArm], folder: RunFolder) -> list[Figure]:
     depths = [
         dataclasses.replace(
-            each, label=f"{each.label}, {config.depth} layers" if each.in_full else each.label
+            each, label=with_depth(each.label, config.depth or 1) if each.in_full else each.label
         )
         for base in ("roberta-softmax", "lstm")
         for each in arms

@@ -1,5 +1,6 @@
 """The language experiment: what is compared, how embeddings are entered, a whole tiny run."""
 
+import dataclasses
 import json
 
 import jax
@@ -61,6 +62,53 @@ def test_the_other_depths_are_of_roberta_and_the_lstm():
         f"{name}-depth-{depth}": depth for depth in (1, 4) for name in ("roberta-softmax", "lstm")
     }
     assert {each.name for each in arms if each.in_full} == set(lab.LABELS)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "expected"), [("qqp", (4, 1, 640, 128)), ("mrpc", (10, 2, 408, 128))]
+)
+def test_the_small_preset_has_other_depths_and_enough_texts(dataset, expected):
+    changed = dataclasses.replace(language.PRESETS["small"], dataset=dataset).resolved("small")
+    fields = ("epochs", "evaluate_every", "num_measured", "num_along")
+    assert tuple(getattr(changed, name) for name in fields) == expected
+    depths = {each.name: each.model.depth for each in lab.arms(changed, 300)}
+    for name in ("roberta-softmax", "lstm"):
+        found = [depths[name], depths[f"{name}-depth-1"], depths[f"{name}-depth-4"]]
+        assert found == [2, 1, 4]
+
+
+def test_few_texts_take_more_epochs_whatever_the_dataset_s_name():
+    epochs = {
+        (preset, dataset): language.Config(dataset=dataset).resolved(preset).epochs
+        for preset in ("small", "paper")
+        for dataset in ("mrpc", "rte", "qqp", "boolq")
+    }
+    assert list(epochs.values()) == [10, 10, 4, 4, 41, 41, 20, 20]
+
+
+def test_training_texts_are_drawn_whatever_the_order_of_the_files(tmp_path):
+    rows = [f"{label}\ttext {i}\n" for label in (0, 1) for i in range(50)]
+    (tmp_path / "imdb").mkdir()
+    for split in ("train", "test"):
+        (tmp_path / "imdb" / f"{split}.tsv").write_text("label\ttext\n" + "".join(rows))
+    some, same, other, all_ = (
+        lab.load(config(dataset="imdb", **flags), tmp_path)
+        for flags in ({"num_train": 40}, {"num_train": 40}, {"num_train": 40, "seed": 2}, {})
+    )
+    assert 0.25 < some.train.labels.mean() < 0.75
+    assert some.train.first == same.train.first == all_.train.first[:40]
+    assert some.train.first != other.train.first
+    assert sorted(zip(all_.train.labels.tolist(), all_.train.first, strict=True)) == sorted(
+        zip(all_.validation.labels.tolist(), all_.validation.first, strict=True)
+    )
+
+
+def test_without_the_authors_nothing_is_measured_their_way():
+    for authors in (True, False):
+        changed = config(authors=authors)
+        arms = lab.arms(changed, 300)
+        assert ("lstm-frozen" in [each.name for each in arms]) == authors
+        assert ("authors" in language.ways(changed, arms[0])) == authors
 
 
 def test_given_vocabulary_files_take_the_place_of_training_a_bpe(tmp_path):
@@ -146,6 +194,19 @@ def test_what_noise_cannot_reach_is_reused(name):
     assert measure(arms[name], lengths=(20, 30)).provenance.incremental
 
 
+def test_other_words_are_never_special_nor_are_their_places(arm):
+    vocab_size = arm.model.vocab_size
+    tokens = np.array([0, 7, 2, 2, vocab_size - 1, 9, 2], np.int32)
+    texts = lab.Encoded([tokens], np.zeros(1, np.int32))
+    variables = jax.jit(arm.model.init)(jax.random.key(0), jnp.ones((1, 4), jnp.int32))
+    found = measuring.measure(
+        config(num_samples=2), arm, variables, texts, key=jax.random.key(1), edit="word"
+    )
+    np.testing.assert_array_equal(found.counts[0, :7], [0, 2, 0, 0, 0, 2, 0])
+    drawn = f"Resample(vocabulary={vocab_size - 1}, first=4)"
+    assert drawn in found.provenance.perturbation
+
+
 @pytest.mark.parametrize(("edit", "grid"), [("token", "Tokens()"), ("sentence", "Whole()")])
 def test_an_estimate_says_which_noise_it_was(arm, edit, grid):
     measured = {variance: measure(arm, edit=edit, variance=variance) for variance in (4.0, 15.0)}
@@ -183,6 +244,7 @@ def test_functions_are_made_once(arm):
         ("--variances 0", "variances must be positive"),
         ("--models lstm lstm", "each once"),
         ("--depths 0", "depths must be positive"),
+        ("--depths 8 8", "depths must be named, each once; got (8, 8)"),
         ("--dropout 1", "dropout must be in [0, 1)"),
         ("--dataset mrpc", "was not found"),
         ("--tokenizer nowhere", "nowhere"),
@@ -220,6 +282,8 @@ def test_a_tiny_run(tmp_path, capsys):
     assert len(authors["rows"]) == 5
     assert (tmp_path / "run" / "tokenizer.json").exists()
     main_ = results["values"]["main"]
+    weighted = main_["lstm"]["token_weighted"]
+    assert weighted["low"] <= weighted["mean"] <= weighted["high"]
     gap = main_["lstm"]["mean"] - main_["roberta-softmax"]["mean"]
     assert float(authors["rows"][3][3]) == pytest.approx(gap, abs=1e-4)
     assert "is less sensitive than LSTM: validation" in capsys.readouterr().out
