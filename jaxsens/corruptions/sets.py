@@ -18,12 +18,14 @@ from jaxsens.corruptions.base import Corruption, floor_levels
 from jaxsens.corruptions.frost import FrostTextures, load_frost
 from jaxsens.corruptions.severities import corruption
 from jaxsens.data import cifar10c
-from jaxsens.data.errors import DatasetNotFoundError
+from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
 
 OFFICIAL = "CIFAR-10-C"
 REGENERATED = "CIFAR-10-C style, regenerated"
 
 _CHUNK = 250
+#: A corruption that is not made here.
+_ONLY_OFFICIAL = "spatter"
 _FROST_FOLDERS = ("frost", "corruptions/frost")
 
 
@@ -60,13 +62,14 @@ def load(
     """Returns the official set if its folder is there, else corrupts the clean images.
 
     The official set has the 10,000 test images in order, whatever `clean` holds: to compare with a
-    part of the test set take the same part of both.
+    part of the test set take the same first part of both.
 
     Args:
       name: one of `NAMES`; with the official files also "spatter".
       severity: 1 to 5.
-      clean: images as bytes and labels, used if there are no official files. `to_uint8` makes bytes
-        of the images that `jaxsens.data.load` returns.
+      clean: images as bytes and labels, in the order of the test set, used if there are no official
+        files; if there are, labels must agree. `to_uint8` makes bytes of the images that
+        `jaxsens.data.load` returns.
       key: for the draws, used if there are no official files.
       data_dir: where to look for `CIFAR-10-C/` or `cifar10c/`. Default: the environment variable
         `JAXSENS_DATA`.
@@ -77,12 +80,16 @@ def load(
       ValueError: unknown name or severity, or images that are not bytes (n, H, W, 3).
       DatasetNotFoundError: neither official files nor clean images; or a file is missing in the
         official folder, for a half-present copy is never skipped.
-      CorruptDataError: an official file is damaged.
+      CorruptDataError: an official file is damaged, or its labels are not the clean images'.
     """
+    if name != _ONLY_OFFICIAL:
+        corruption(name, severity)
     root = data_dir or os.environ.get("JAXSENS_DATA")
     folder = cifar10c.find(Path(root).expanduser()) if root else None
     if folder is not None:
         images, labels = cifar10c.read(folder, name, severity)
+        if clean is not None:
+            _check_labels(folder, labels, clean[1])
         return CorruptedSet(images, labels, name, severity, OFFICIAL, str(folder))
     if clean is None or key is None:
         raise DatasetNotFoundError(
@@ -167,6 +174,16 @@ def _keys(key: PRNGKeyArray, start: Array, num: int) -> Array:
 def _corrupt_chunk(kind: Corruption, keys: Array, images: Array) -> Array:
     corrupted = jax.vmap(kind)(keys, images.astype(jnp.float32) / 255)
     return floor_levels(corrupted).astype(jnp.uint8)
+
+
+def _check_labels(folder: Path, official: np.ndarray, clean: np.ndarray) -> None:
+    n = min(len(official), len(clean))
+    wrong = int((official[:n] != clean[:n]).sum())
+    if wrong:
+        raise CorruptDataError(
+            f"{folder}: {wrong} of the first {n} labels are not those of the clean images; "
+            "expected the test images of CIFAR-10 in their order in both"
+        )
 
 
 def _frost_textures(

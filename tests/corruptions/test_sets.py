@@ -110,6 +110,22 @@ def test_a_half_present_official_copy_is_not_skipped(tmp_path, monkeypatch, pict
         corruptions.load("snow", 2, clean=(pictures, LABELS), key=KEY, data_dir=tmp_path)
 
 
+def test_an_unknown_name_is_refused_also_beside_official_files(tmp_path, monkeypatch):
+    write_official(tmp_path / "CIFAR-10-C", monkeypatch)
+    with pytest.raises(ValueError, match=r"unknown corruption 'fogg'.*did you mean 'fog'"):
+        corruptions.load("fogg", 2, data_dir=tmp_path)
+    # Only the official files have it.
+    with pytest.raises(data.DatasetNotFoundError, match=r"spatter\.npy is not there"):
+        corruptions.load("spatter", 2, data_dir=tmp_path)
+
+
+def test_official_labels_must_be_those_of_the_clean_images(tmp_path, monkeypatch, pictures):
+    write_official(tmp_path / "CIFAR-10-C", monkeypatch)
+    other = pictures[:3], np.array([0, 2, 1], np.int32)
+    with pytest.raises(data.CorruptDataError, match=r"2 of the first 3 labels are not those of"):
+        corruptions.load("fog", 2, clean=other, key=KEY, data_dir=tmp_path)
+
+
 def test_otherwise_they_are_regenerated(tmp_path, pictures):
     found = corruptions.load("fog", 2, clean=(pictures, LABELS), key=KEY, data_dir=tmp_path)
     assert (found.source, found.detail) == ("CIFAR-10-C style, regenerated", "")
