@@ -48,6 +48,15 @@ def test_contrast_scales_the_deviation(apply, floats, severity):
     np.testing.assert_allclose(ours.std((1, 2)), factor * floats.std((1, 2)), atol=1e-5)
 
 
+@pytest.mark.parametrize("severity", corruptions.SEVERITIES)
+def test_contrast_is_the_formula_pixel_by_pixel(apply, floats, severity):
+    (factor,) = corruptions.CONSTANTS["contrast"][severity - 1]
+    mean = floats.mean((1, 2), keepdims=True, dtype=np.float64)
+    expected = np.clip((floats - mean) * factor + mean, 0, 1)
+    ours = apply(corruptions.corruption("contrast", severity), floats)
+    np.testing.assert_allclose(ours, expected, atol=2e-6)
+
+
 def test_saturate_turns_grey_red_where_it_adds(apply):
     grey = np.full((1, 32, 32, 3), 0.5, np.float32)
     ours = apply(corruptions.corruption("saturate", 5), grey)[0, 0, 0]
