@@ -181,6 +181,14 @@ def test_panels_draw_every_model_in_every_panel():
     assert drawn == [[[0.1, 0.2], [0.1, 1.2]], [[0.3, 0.4], [0.3, 1.4]]]
 
 
+def test_panels_show_the_bands_they_are_given():
+    bands = {"m": [([0.0, 0.1], [0.2, 0.3]), ([0.2, 0.3], [0.4, 0.9])]}
+    fig = figures.panels(["a", "b"], {"m": ([0, 5], [[0.1, 0.2], [0.3, 0.4]])}, bands=bands)
+    first, second = (set(map(tuple, a.collections[0].get_paths()[0].vertices)) for a in fig.axes)
+    assert {(0.0, 0.0), (5.0, 0.3)} <= first
+    assert {(0.0, 0.2), (5.0, 0.9)} <= second
+
+
 def test_panels_fill_incomplete_rows_with_nothing():
     fig = figures.panels(list("abcdefg"), {"m": ([0], [[0.5]] * 7)}, num_columns=5)
     assert len(fig.axes) == 7

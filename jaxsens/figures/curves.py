@@ -113,6 +113,7 @@ def panels(
     titles: Sequence[str],
     curves: Mapping[str, tuple[Numbers, Sequence[Numbers]]],
     *,
+    bands: Mapping[str, Sequence[tuple[Numbers, Numbers]]] | None = None,
     xlabel: str = "Epoch",
     ylabel: str = "Accuracy",
     num_columns: int = 5,
@@ -123,6 +124,7 @@ def panels(
         titles: What the panels show, such as corruptions.
         curves: For every model, the epochs and for each title the values at these epochs; the order
             of the models fixes the colours.
+        bands: For every model and each title, both ends of the intervals at these epochs.
         xlabel: Name of the horizontal axes.
         ylabel: Name of the vertical axes.
         num_columns: Panels in a row.
@@ -159,7 +161,11 @@ def panels(
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(4))
         for i, (label, (epochs, rows)) in enumerate(curves.items()):
-            axes.plot(epochs, rows[index], label=label, **look_of(i, len(epochs)))
+            look = look_of(i, len(epochs))
+            axes.plot(epochs, rows[index], label=label, **look)
+            if bands is not None:
+                low, high = bands[label][index]
+                axes.fill_between(epochs, low, high, color=look["color"], alpha=0.15, linewidth=0)
         if index % num_columns == 0:
             axes.set_ylabel(ylabel)
         if index + num_columns >= len(titles):
