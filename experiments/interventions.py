@@ -7,7 +7,7 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
@@ -16,9 +16,10 @@ from jaxsens import Gaussian, OverlappingPatches, Patches, Perturbation
 from jaxsens.objectives import SensitivityRegularized
 
 from .vision_study import Arm, ComparisonConfig
-from .vision_tasks import ModelName
+from .vision_tasks import ModelName, Preset
 
 Intervention = Literal["regularise", "augment"]
+ConfigT = TypeVar("ConfigT", bound="InterventionConfig")
 SUFFIXES: dict[Intervention, str] = {"regularise": "+ reg.", "augment": "+ aug."}
 
 #: The paper's learning rates with an intervention; elsewhere the model's own is kept.
@@ -51,8 +52,8 @@ class InterventionConfig(ComparisonConfig):
 
     interventions: tuple[Intervention, ...] = ("regularise", "augment")
     """What is tried to lower the sensitivity."""
-    intervene_on: tuple[ModelName, ...] = ("vit-small",)
-    """Models on which it is tried."""
+    intervene_on: tuple[ModelName, ...] = ()
+    """Models on which it is tried; default ViT-small if it is among the models, else all."""
     strength: float = 0.25
     """Weight of the regulariser."""
     form: Literal["additive", "convex"] = "additive"
@@ -69,10 +70,22 @@ class InterventionConfig(ComparisonConfig):
     def __post_init__(self):
         super().__post_init__()
         self.check_models(self.intervene_on)
+        absent = [model for model in self.intervene_on if self.models and model not in self.models]
+        if absent:
+            raise ValueError(
+                f"intervene_on names {absent[0]}, which is not among the models: "
+                + ", ".join(self.models)
+            )
         if len(set(self.interventions)) < len(self.interventions):
             raise ValueError(f"an intervention is named twice: {', '.join(self.interventions)}")
         for intervention in self.interventions:
             self._apply(intervention)
+
+    def filled(self: ConfigT, preset: Preset) -> ConfigT:
+        """The config with the models to intervene on, if none was named."""
+        config = super().filled(preset)
+        default = tuple(model for model in config.models if model == "vit-small") or config.models
+        return dataclasses.replace(config, intervene_on=config.intervene_on or default)
 
     def arms(self) -> list[Arm]:
         """The models as they are, each followed by its interventions."""
@@ -90,7 +103,6 @@ class InterventionConfig(ComparisonConfig):
             (by_name[f"{model}-{each}"], by_name[model])
             for model in self.intervene_on
             for each in self.interventions
-            if model in by_name
         ]
 
     def intervened(self, base: Arm, intervention: Intervention) -> Arm:

@@ -1,7 +1,7 @@
 """How the robustness experiment tells what it found: claims, tables and figures.
 
 Errors are Boolean tables (corruptions, n): every corruption on the same n test images, so intervals
-are clustered by image.
+are clustered by image. Outcomes are right answers, the clean images in the first row.
 """
 
 import math
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
-from jaxsens import data, figures
+from jaxsens import figures
 from jaxsens.estimate import confidence_interval
 from jaxsens.results import Claim, Figure, Table
 from jaxsens.runfolder import RunFolder
@@ -18,10 +18,11 @@ from jaxsens.runfolder import RunFolder
 from .rank_correlation import RankCorrelation
 from .study import records_of
 from .views import Estimates, less_sensitive
-from .vision_study import Arm, ImageConfig, final_records
+from .vision_study import Arm
 from .vision_tasks import LABELS
 
 Errors = Mapping[str, Bool[np.ndarray, "corruptions n"]]
+Outcomes = Mapping[str, Bool[np.ndarray, "rows n"]]
 
 
 def _is_noise_or_blur(name: str) -> bool:
@@ -105,52 +106,53 @@ def rank_claim(rank: RankCorrelation) -> Claim:
     )
 
 
-def error_table(
-    config: ImageConfig, arms: Sequence[Arm], estimates: Estimates, errors: Errors, source: str
-) -> Table:
-    """Sensitivity beside mean corruption error."""
+def error_table(arms: Sequence[Arm], estimates: Estimates, outcomes: Outcomes, note: str) -> Table:
+    """Sensitivity beside clean accuracy and mean corruption error."""
     rows = []
     for each in arms:
-        estimate, per_image = estimates[each.name], errors[each.name].mean(axis=0)
+        estimate, (clean, *corrupted) = estimates[each.name], outcomes[each.name]
         low, high = estimate.ci()
+        per_image = 1 - np.mean(corrupted, axis=0)
         error_low, error_high = confidence_interval(per_image, (0.0, 1.0), 0.95)
         rows.append(
             (
                 each.label,
                 f"{estimate.mean:.4f}",
                 f"{low:.4f} – {high:.4f}",
+                _accuracy(clean),
                 f"{per_image.mean():.4f}",
                 f"{error_low:.4f} – {error_high:.4f}",
             )
         )
-    num_corruptions, n = errors[arms[0].name].shape
     return Table(
-        title=f"Sensitivity and mean corruption error on {data.spec(config.dataset).title}",
-        columns=("model", "sensitivity", "95 % interval", "mean corr. error", "95 % interval"),
+        title="Sensitivity and mean corruption error",
+        columns=(
+            *("model", "sensitivity", "95 % interval", "clean accuracy"),
+            *("mean corr. error", "95 % interval"),
+        ),
         rows=tuple(rows),
-        note=f"{source}; {num_corruptions} corruptions of {n} test images each.",
+        note=f"{note}.",
     )
 
 
 def accuracy_table(
-    config: ImageConfig, arms: Sequence[Arm], errors: Errors, folder: RunFolder
+    corruptions: Sequence[str], arms: Sequence[Arm], outcomes: Outcomes, note: str
 ) -> Table:
-    """Accuracy on clean images and on every corruption; its standard error is in the note."""
-    records = final_records(config, folder)
-    names = list(records[arms[0].name]["corrupted"])
-    clean = ("clean", *(f"{records[each.name]['test_accuracy']:.3f}" for each in arms))
-    rows = [
-        (name.replace("_", " "), *(f"{1 - errors[each.name][i].mean():.3f}" for each in arms))
-        for i, name in enumerate(names)
-    ]
-    n = errors[arms[0].name].shape[1]
+    """Accuracy, with its interval, on the same images clean and with every corruption."""
     return Table(
         title="Accuracy on each corruption",
         columns=("corruption", *(each.label for each in arms)),
-        rows=(clean, *rows),
-        note=f"n = {n} images each: the 95 % interval of an accuracy is at most "
-        f"±{1.96 * math.sqrt(0.25 / n):.3f}.",
+        rows=tuple(
+            (name.replace("_", " "), *(_accuracy(outcomes[each.name][i]) for each in arms))
+            for i, name in enumerate(("clean", *corruptions))
+        ),
+        note=f"In brackets 95 % (Wilson) intervals; {note}.",
     )
+
+
+def _accuracy(outcomes: Bool[np.ndarray, " n"]) -> str:
+    low, high = confidence_interval(outcomes.astype(float), (0.0, 1.0), 0.95)
+    return f"{outcomes.mean():.3f} ({low:.3f} – {high:.3f})"
 
 
 def panels(corruptions: Sequence[str], arms: Sequence[Arm], folder: RunFolder) -> Figure:

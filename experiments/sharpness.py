@@ -10,6 +10,8 @@ prediction (ShPred), and beyond the paper the squared change and the loss.
     python -m jaxsens.run --exp sharpness --preset small --data-dir DATA
         CIFAR-10, 8 epochs of reduced models, 66 min on 2 cores beside other work: ShOp 0.72, with
         the regulariser 0.53; ShPred 0.037 and 0.034, no clear difference
+    python -m jaxsens.run --exp sharpness --preset paper --data-dir DATA
+        not run: CIFAR-10, 50 epochs of full-size models, for one GPU or TPU
 
 All models get the same noise, so differences are paired by draw and by image. The code released
 with the paper compares the clean model in eval mode with a noisy copy in training mode (dropout on,
@@ -36,11 +38,11 @@ from jaxsens.sharpness_estimate import Change
 
 from . import vision_study
 from .interventions import InterventionConfig
-from .study import records_of, seconds
+from .study import kept, records_of, seconds
 from .views import less_sensitive, training_figure
 from .vision_study import Arm, Images, load
 from .vision_tasks import ModelName, Preset
-from .vision_views import sensitivity_table
+from .vision_views import sensitivity_table, training_note
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 
@@ -104,18 +106,18 @@ def run(config: Config, images: Images, folder: RunFolder) -> Results:
     for each in arms:
         along = functools.partial(_along, config, images, each, folder)
         variables = vision_study.train(config, images, each, folder, along).variables
-        sharp[each.name] = _final(config, images, each, folder, variables)
+        sharp[each.name] = SharpnessEstimate.from_json(_file(folder, each).read_text("utf-8"))
         if config.released:
-            released[each.name] = _kept(
-                folder,
-                f"{each.name}-released",
-                functools.partial(_sharpness, config, images, each, variables, training=True),
+            measure = functools.partial(_sharpness, config, images, each, variables, training=True)
+            released[each.name] = kept(
+                folder, f"{each.name}-released", measure, SharpnessEstimate, "sharpness"
             )
     sensitive = {each.name: vision_study.estimate_of(folder, each) for each in arms}
     pairs = config.pairs(arms)
-    tables = [_table(config, arms, sharp, "noise on the weights, eval mode")]
+    tables = [_table(config, images, arms, sharp, "noise on the weights, eval mode")]
     if released:
-        tables.append(_table(config, arms, released, "as released: noisy copy in training mode"))
+        how = "as released: noisy copy in training mode"
+        tables.append(_table(config, images, arms, released, how))
     return Results(
         experiment="sharpness",
         title=f"Sharpness: {data.spec(config.dataset).title}",
@@ -133,7 +135,7 @@ def run(config: Config, images: Images, folder: RunFolder) -> Results:
                 for kind in ("l1", "flips")
             ),
         ),
-        tables=(*tables, sensitivity_table(config, arms, sensitive, folder)),
+        tables=(*tables, sensitivity_table(config, images, arms, sensitive, folder)),
         figures=(
             *(_figure(arms, sharp, kind, folder) for kind in ("l1", "flips")),
             _along_figure(arms, folder),
@@ -179,24 +181,14 @@ def _in_training_mode(model: nn.Module) -> Any:
 def _along(
     config: Config, images: Images, each: Arm, folder: RunFolder, epoch: int, variables: Any
 ) -> dict[str, Any]:
+    estimate = _sharpness(config, images, each, variables)
     if epoch == config.epochs:
-        return {"sharpness": _final(config, images, each, folder, variables).summary()}
-    return {"sharpness": _sharpness(config, images, each, variables).summary()}
+        write_atomic(_file(folder, each), estimate.to_json())
+    return {"sharpness": estimate.summary()}
 
 
-def _final(
-    config: Config, images: Images, each: Arm, folder: RunFolder, variables: Any
-) -> SharpnessEstimate:
-    measure = functools.partial(_sharpness, config, images, each, variables)
-    return _kept(folder, each.name, measure)
-
-
-def _kept(folder: RunFolder, name: str, measure: Any) -> SharpnessEstimate:
-    """Measured once and kept on disk, so that a resumed run goes on."""
-    file = folder.path / "sharpness" / f"{name}.json"
-    if not file.exists():
-        write_atomic(file, measure().to_json())
-    return SharpnessEstimate.from_json(Path(file).read_text("utf-8"))
+def _file(folder: RunFolder, each: Arm) -> Path:
+    return folder.path / "sharpness" / f"{each.name}.json"
 
 
 def _flatter(changed: Arm, base: Arm, sharp: Estimates, kind: str) -> Claim:
@@ -216,7 +208,9 @@ def _flatter(changed: Arm, base: Arm, sharp: Estimates, kind: str) -> Claim:
     )
 
 
-def _table(config: Config, arms: Sequence[Arm], sharp: Estimates, how: str) -> Table:
+def _table(
+    config: Config, images: Images, arms: Sequence[Arm], sharp: Estimates, how: str
+) -> Table:
     rows = []
     for each in arms:
         estimate = sharp[each.name]
@@ -237,7 +231,8 @@ def _table(config: Config, arms: Sequence[Arm], sharp: Estimates, how: str) -> T
         ),
         rows=tuple(rows),
         note=f"σ = {config.sigma}, {config.num_draws} draws, n = {estimate.num_examples} training "
-        "images; ± is the longer side of the 95 % interval, clustered by draw and by image.",
+        "images; ± is the longer side of the 95 % interval, clustered by draw and by image; "
+        f"{training_note(config, images)}.",
     )
 
 
@@ -258,14 +253,19 @@ def _figure(arms: Sequence[Arm], sharp: Estimates, kind: str, folder: RunFolder)
 
 
 def _along_figure(arms: Sequence[Arm], folder: RunFolder) -> Figure:
-    curves = {}
+    curves, bands = {}, {}
     for each in arms:
         mine = records_of(folder, each.name)
-        rows = [[r["sharpness"][kind]["mean"] for r in mine] for kind in NAMES]
-        curves[each.label] = ([r["epoch"] for r in mine], rows)
-    fig = figures.panels(list(NAMES.values()), curves, ylabel="Change", num_columns=4)
+        mean, low, high = (
+            [[r["sharpness"][kind][field] for r in mine] for kind in NAMES]
+            for field in ("mean", "low", "high")
+        )
+        curves[each.label] = ([r["epoch"] for r in mine], mean)
+        bands[each.label] = list(zip(low, high, strict=True))
+    titles = list(NAMES.values())
+    fig = figures.panels(titles, curves, bands=bands, ylabel="Change", num_columns=4)
     figures.save(fig, folder.figures, "sharpness_along_training")
     return Figure(
         "figures/sharpness_along_training.png",
-        "What noise on the weights changes, against epochs.",
+        "What noise on the weights changes, against epochs, with 95 % intervals.",
     )

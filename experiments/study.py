@@ -10,11 +10,11 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jaxtyping import Array, PRNGKeyArray
 
-from jaxsens import SensitivityEstimate
+from jaxsens import SensitivityEstimate, SharpnessEstimate
 from jaxsens.checkpoint import Checkpoints
 from jaxsens.progress import Bar
 from jaxsens.results import plain
@@ -24,6 +24,7 @@ from jaxsens.training import Trainer, TrainState, fit
 Record = dict[str, Any]
 #: `evaluate(epoch, variables) -> fields of the record`.
 Evaluate = Callable[[int, Any], Record]
+EstimateT = TypeVar("EstimateT", SensitivityEstimate, SharpnessEstimate)
 
 
 def follow(
@@ -83,13 +84,28 @@ def follow(
 
 
 def kept(
-    folder: RunFolder, name: str, measure: Callable[[], SensitivityEstimate]
-) -> SensitivityEstimate:
-    """The estimate of that name: from disk, or measured now and put there."""
-    file = folder.path / "estimates" / f"{name}.json"
+    folder: RunFolder,
+    name: str,
+    measure: Callable[[], EstimateT],
+    kind: Any = SensitivityEstimate,
+    where: str = "estimates",
+) -> EstimateT:
+    """The estimate of that name: from disk, or measured now and put there, its time recorded.
+
+    Args:
+      folder: the run's folder.
+      name: of the file.
+      measure: measures.
+      kind: the class of what it gives.
+      where: subfolder of the run's folder.
+    """
+    file = folder.path / where / f"{name}.json"
     if not file.exists():
+        started = time.perf_counter()
         write_atomic(file, measure().to_json())
-    return SensitivityEstimate.from_json(file.read_text("utf-8"))
+        took = time.perf_counter() - started
+        folder.append({"stage": f"{where}/{name}", "seconds": took})
+    return kind.from_json(file.read_text("utf-8"))
 
 
 def stage(folder: RunFolder, name: str, compute: Callable[[], Any]) -> Any:
@@ -105,7 +121,7 @@ def stage(folder: RunFolder, name: str, compute: Callable[[], Any]) -> Any:
 
 def records_of(folder: RunFolder, name: str) -> list[Record]:
     """A model's records along training."""
-    mine = [record for record in folder.metrics() if record["model"] == name]
+    mine = [record for record in folder.metrics() if record.get("model") == name]
     return sorted(mine, key=lambda record: record["epoch"])
 
 

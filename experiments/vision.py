@@ -12,6 +12,9 @@ one patch of a training image changes the model's own prediction.
     python -m jaxsens.run --exp vision --preset small --dataset cifar10 --data-dir DATA
         CIFAR-10, 8 epochs of reduced models, 70 min on 2 cores beside other work: ViT-simple 0.041,
         ViT-small 0.062, ConvMixer 0.206, ResNet 0.400, DenseNet 0.530
+    python -m jaxsens.run --exp vision --preset paper --data-dir DATA
+        not run: Fashion-MNIST, 50 epochs, every patch of every training image, for one GPU or TPU;
+        --dataset cifar10 and --dataset svhn likewise
 
 `--estimator random-patches` and `--estimator scattered-pixels` measure the same models in the two
 other ways that `estimators` compares.
@@ -77,7 +80,7 @@ def run(config: Config, images: Images, folder: RunFolder) -> Results:
         f"sensitive: a random change of one {config.patch}×{config.patch} patch changes its "
         f"prediction in {estimates[least.name].mean:.1%} of the draws.",
         claims=(*orderings, vision_views.matched(config, compared, folder)),
-        tables=(vision_views.sensitivity_table(config, compared, estimates, folder),),
+        tables=(vision_views.sensitivity_table(config, images, compared, estimates, folder),),
         figures=(
             views.training_figure(compared, folder, config.task.figure),
             views.final_figure(config.epochs, compared, estimates, folder),

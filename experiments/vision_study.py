@@ -108,6 +108,11 @@ class ImageConfig(abc.ABC):
                 raise ValueError(f"{name} must be positive; got {value}")
         if self.estimator == "scattered-pixels" and self.edit == "donor":
             raise ValueError("estimator scattered-pixels adds noise: edit must be gaussian")
+        if self.optimizer in ("adam", "adamw") and self.learning_rate is None:
+            raise ValueError(
+                f"optimizer {self.optimizer} needs a --learning-rate: the models' own are SGD's "
+                "(the paper has 0.002 for Adam)"
+            )
 
     @property
     def task(self) -> Task:
@@ -345,4 +350,4 @@ def estimate_of(folder: RunFolder, arm: Arm) -> SensitivityEstimate:
 
 def final_records(config: ImageConfig, folder: RunFolder) -> dict[str, Record]:
     """The last record of every arm."""
-    return {r["model"]: r for r in folder.metrics() if r["epoch"] == config.epochs}
+    return {r["model"]: r for r in folder.metrics() if r.get("epoch") == config.epochs}

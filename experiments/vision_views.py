@@ -27,8 +27,21 @@ def matched(config: ImageConfig, arms: Sequence[Arm], folder: RunFolder) -> Clai
     )
 
 
+def training_note(config: ImageConfig, images: Images) -> str:
+    """What every table must say of the models it shows: how many images, and which sizes."""
+    spec, n = data.spec(config.dataset), len(images.x)
+    used = f"all {n:,} training images"
+    if n < spec.num_train:
+        used = f"a {spec.title} subset of {n:,} images (its training split has {spec.num_train:,})"
+    return f"trained on {used}" + ("; models reduced in size" if config.reduced else "")
+
+
 def sensitivity_table(
-    config: ImageConfig, arms: Sequence[Arm], estimates: Estimates, folder: RunFolder
+    config: ImageConfig,
+    images: Images,
+    arms: Sequence[Arm],
+    estimates: Estimates,
+    folder: RunFolder,
 ) -> Table:
     """The arms at the end of training, beside the paper's numbers."""
     records = final_records(config, folder)
@@ -53,8 +66,7 @@ def sensitivity_table(
         rows=tuple(rows),
         note=f"{_edited(config, estimate)}; n={estimate.num_examples} training images"
         + (f"; accuracy on up to {config.num_accuracy} images" if config.num_accuracy else "")
-        + ("; models reduced in size" if config.reduced else "")
-        + ".",
+        + f"; {training_note(config, images)}.",
     )
 
 

@@ -1,6 +1,8 @@
 """Whole tiny runs of the image experiments: tables, claims and figures are there and add up."""
 
 import dataclasses
+import json
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -13,6 +15,7 @@ from jaxsens import (
     ScatteredPixels,
     SensitivityEstimate,
     Whole,
+    sensitivity,
 )
 from jaxsens.run import load_experiment, main
 from jaxsens.sharpness_estimate import SharpnessEstimate
@@ -22,8 +25,12 @@ def column(table, name):
     return [row[table["columns"].index(name)] for row in table["rows"]]
 
 
+def records(folder):
+    return list(map(json.loads, (folder / "metrics.jsonl").read_text().splitlines()))
+
+
 def test_estimators_compare_every_way_with_the_definition(tiny_run):
-    results, _, printed = tiny_run("--exp estimators --models mlp-leaky")
+    results, folder, printed = tiny_run("--exp estimators --models mlp-leaky")
     (table,) = results["tables"]
     assert column(table, "estimator") == [
         "patch grid",
@@ -40,6 +47,9 @@ def test_estimators_compare_every_way_with_the_definition(tiny_run):
     assert passes[5] == passes[6] == 10 * (1 + 5)
     assert column(table, "ratio")[0] == "1.00"
     assert "the released code's estimator agrees with the definition" in printed
+    stages = [record for record in records(folder) if "stage" in record]
+    assert len(stages) == 6
+    assert results["seconds"] == pytest.approx(sum(r["seconds"] for r in records(folder)))
 
 
 def test_the_released_code_s_estimator_is_scattered_pixels_with_the_variance_as_sigma():
@@ -128,11 +138,27 @@ def test_robustness_tests_every_model_on_every_corruption(tiny_run):
     assert column(accuracies, "corruption") == ["clean", "gaussian noise", "contrast"]
     assert "CIFAR-10-C style, regenerated" in errors["note"]
     outcomes = np.load(folder / "corrupted" / "mlp-leaky.npy")
-    assert outcomes.shape == (2, 30)
+    assert outcomes.shape == (3, 30)
     value = results["values"]["mlp-leaky"]["mean_corruption_error"]
-    assert value == pytest.approx(1 - outcomes.mean())
+    assert value == pytest.approx(1 - outcomes[1:].mean())
     assert column(errors, "mean corr. error")[0] == f"{value:.4f}"
-    assert column(accuracies, "MLP-LeakyReLU")[1] == f"{outcomes[0].mean():.3f}"
+    cells = column(accuracies, "MLP-LeakyReLU")
+    assert [cell.split()[0] for cell in cells] == [f"{row.mean():.3f}" for row in outcomes]
+    assert column(errors, "clean accuracy")[0] == cells[0]
+    for table in results["tables"]:
+        assert "subset of 100 images (its training split has 2,000); models" in table["note"]
+    assert "exact over all orders" in errors["note"]
+
+
+def test_a_corruption_draws_the_same_whichever_are_asked_for(monkeypatch):
+    robustness = load_experiment("robustness")
+    some = ("contrast", "gaussian_noise")
+    config = robustness.Config(corruptions=some, num_corrupted=3).resolved("quick")
+    both = robustness.load(config, None).tests["gaussian_noise"].images
+    alone = dataclasses.replace(config, corruptions=some[1:])
+    np.testing.assert_array_equal(robustness.load(alone, None).tests[some[1]].images, both)
+    # The streams of a default run are those it always had.
+    assert robustness.STREAMS[:15] == robustness.Config().corruptions
 
 
 def test_sharpness_pairs_the_noise_and_keeps_the_statistics_still(tiny_run):
@@ -148,6 +174,8 @@ def test_sharpness_pairs_the_noise_and_keeps_the_statistics_still(tiny_run):
     # Without dropout or batch statistics the released way is the paper's own.
     assert stored[2].l1.mean == pytest.approx(stored[0].l1.mean, rel=1e-5)
     assert "has a lower ShOp than" in printed
+    stages = [record["stage"] for record in records(folder) if "stage" in record]
+    assert stages[0] == "sharpness/mlp-leaky-released"
 
 
 def test_the_released_sharpness_switches_dropout_on():
@@ -161,6 +189,72 @@ def test_the_released_sharpness_switches_dropout_on():
     assert float(abs(one - other).max()) > 0
 
 
+def test_the_released_sharpness_takes_the_statistics_of_the_batch():
+    sharpness = load_experiment("sharpness")
+    config = sharpness.Config(dataset="shapes", models=("resnet",), sigma=0.0, num_sharpness=4)
+    config = config.resolved("quick")
+    (resnet, *_) = config.arms()
+    x = np.random.default_rng(0).normal(size=(4, 32, 32, 3)).astype(np.float32)
+    variables = jax.jit(resnet.model.init)(jax.random.key(0), x[:1])
+    assert "batch_stats" in variables
+    images = sharpness.Images(x, np.zeros(4, np.int32), x, np.zeros(4, np.int32))
+    paper, released = (
+        sharpness._sharpness(config, images, resnet, variables, training=training)
+        for training in (False, True)
+    )
+    # Without noise only the statistics differ: running ones on one side, the batch's on the other.
+    assert paper.l1.mean == 0
+    changes = released.l1.per_example_draw
+    assert changes.min() > 0
+    np.testing.assert_allclose(changes, np.broadcast_to(changes[:, :1], changes.shape), rtol=1e-5)
+
+
+def test_what_hardly_matters_is_told_from_what_has_no_effect():
+    ablations = load_experiment("ablations")
+    arms = ablations.arms_of(ablations.Config().resolved("quick"))
+    noise = np.random.default_rng(0).normal(0, 0.01, (4, 400))
+    made = sensitivity(
+        *(lambda _, x: x.reshape(len(x), -1), (), np.zeros((2, 4, 4, 1), np.float32)),
+        *(Perturbation(Patches(4), Gaussian(sigma=1.0)), 1),
+        key=jax.random.key(0),
+    )
+
+    def estimated(*means):
+        names = [each.name for each in (*arms.depths, arms.reference)]
+        return {
+            name: dataclasses.replace(made, totals=row[:, None], counts=np.ones((400, 1), np.int64))
+            for name, row in zip(names, np.array(means)[:, None] + noise, strict=True)
+        }
+
+    def holds(*means):
+        claims = ablations._hardly_matters("Depth", arms.depths, arms.reference, estimated(*means))
+        return [claim.holds for claim in claims]
+
+    assert holds(0.1, 0.1, 0.1, 0.5) == [True, True]
+    assert holds(0.1, 0.15, 0.2, 0.5) == [False, True]
+    assert holds(0.1, 0.15, 0.3, 0.4) == [False, False]
+
+
+def test_two_estimators_order_models_alike_where_intervals_tell_them_apart():
+    estimators = load_experiment("estimators")
+    arms = estimators.Config(models=("mlp-leaky", "cnn")).resolved("quick").arms()
+
+    def claim(definition, released):
+        found = {
+            each.name: {
+                name: SimpleNamespace(mean=value, per_example=value + np.tile([-0.01, 0.01], 20))
+                for name, value in ((estimators.DEFINITION, one), (estimators.RELEASED, other))
+            }
+            for each, one, other in zip(arms, definition, released, strict=True)
+        }
+        return estimators._same_order(arms, found)
+
+    assert claim((0.1, 0.2), (0.3, 0.6)).holds
+    assert not claim((0.1, 0.2), (0.6, 0.3)).holds
+    assert not claim((0.1, 0.2), (0.3, 0.3)).holds
+    assert "tells 0 apart" in claim((0.1, 0.1), (0.3, 0.6)).measured
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -168,6 +262,12 @@ def test_the_released_sharpness_switches_dropout_on():
         ("--exp robustness --severity 6", "severity"),
         ("--exp robustness --num-corrupted 0", "num_corrupted must be positive; got 0"),
         ("--exp robustness --models cnn", "shapes has no model cnn"),
+        ("--exp robustness --corruptions fog fog", "a corruption is named twice: fog, fog"),
+        (
+            "--exp robustness --models resnet --intervene-on vit-small",
+            "intervene_on names vit-small, which is not among the models: resnet",
+        ),
+        ("--exp vision --optimizer adam", "needs a --learning-rate"),
         ("--exp sharpness --sigma -1", "finite sigma >= 0"),
         ("--exp sharpness --num-draws 1", "num_draws must be at least 2"),
         ("--exp estimators --edit donor", "edit must be gaussian"),

@@ -85,3 +85,15 @@ def test_augmentation_doubles_or_replaces_and_keeps_the_labels():
 def test_bad_values_are_refused_before_anything_starts(fields, message):
     with pytest.raises(ValueError, match=message):
         Config(**fields)
+
+
+@pytest.mark.parametrize(
+    ("models", "expected"),
+    [
+        ((), ("vit-small",)),
+        (("resnet", "vit-small"), ("vit-small",)),
+        (("resnet", "mlp-leaky"), ("resnet", "mlp-leaky")),
+    ],
+)
+def test_the_vit_is_intervened_on_if_it_is_there_else_all(models, expected):
+    assert Config(models=models).resolved("quick").intervene_on == expected
