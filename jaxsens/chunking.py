@@ -41,21 +41,23 @@ class Plan:
       block: what goes through the model together: (position, sample) pairs of an example or, with
         buckets, its positions with all their samples.
       buckets: into how many buckets positions are cut; 0 for whole forward passes.
+      samples: with buckets, samples of a position that go through the model together.
     """
 
     chunk: int
     group: int
     block: int
     buckets: int = 0
+    samples: int = 0
 
 
 def make_plan(rows: int, num_pairs: int) -> Plan:
     """Cuts `num_pairs` edits per example into passes of at most `rows` inputs.
 
     >>> make_plan(rows=1000, num_pairs=245)
-    Plan(chunk=256, group=4, block=245, buckets=0)
+    Plan(chunk=256, group=4, block=245, buckets=0, samples=0)
     >>> make_plan(rows=100, num_pairs=245)
-    Plan(chunk=256, group=1, block=82, buckets=0)
+    Plan(chunk=256, group=1, block=82, buckets=0, samples=0)
     """
     if rows >= num_pairs:
         group = min(rows // num_pairs, MAX_CHUNK)
@@ -63,21 +65,32 @@ def make_plan(rows: int, num_pairs: int) -> Plan:
     return Plan(chunk=MAX_CHUNK, group=1, block=_even(num_pairs, rows))
 
 
-def make_reuse_plan(rows: int, num_positions: int, buckets: int, num_examples: int) -> Plan:
-    """Cuts the positions of a bucket, each with all its samples, into passes of `rows` of them.
+def make_reuse_plan(
+    rows: int,
+    num_positions: int,
+    samples: int,
+    buckets: int,
+    num_examples: int,
+    most_examples: int = MAX_GROUP,
+) -> Plan:
+    """Cuts the positions of a bucket, with all their samples, into passes of at most `rows` edits.
 
     Examples share what a position takes from the weights, so some of them go together. Where a call
     has few, they are cut evenly; where it has many, the plan does not depend on how many.
 
-    >>> make_reuse_plan(rows=32, num_positions=49, buckets=1, num_examples=1000)
-    Plan(chunk=256, group=16, block=2, buckets=1)
-    >>> make_reuse_plan(rows=32, num_positions=49, buckets=1, num_examples=20)
-    Plan(chunk=256, group=10, block=3, buckets=1)
+    >>> make_reuse_plan(rows=160, num_positions=49, samples=5, buckets=1, num_examples=1000)
+    Plan(chunk=256, group=16, block=2, buckets=1, samples=5)
+    >>> make_reuse_plan(rows=160, num_positions=49, samples=5, buckets=1, num_examples=20)
+    Plan(chunk=256, group=10, block=3, buckets=1, samples=5)
+    >>> make_reuse_plan(rows=160, num_positions=49, samples=400, buckets=1, num_examples=20)
+    Plan(chunk=256, group=1, block=1, buckets=1, samples=134)
     """
-    group = min(MAX_GROUP, rows)
+    places = max(1, rows // samples)
+    group = max(1, min(MAX_GROUP, most_examples, places))
     if num_examples < _MANY_GROUPS * group:
         group = _even(num_examples, group)
-    return Plan(MAX_CHUNK, group, _even(-(-num_positions // buckets), rows // group), buckets)
+    block = _even(-(-num_positions // buckets), places // group)
+    return Plan(MAX_CHUNK, group, block, buckets, _even(samples, rows))
 
 
 def _even(num: int, most: int) -> int:
@@ -127,7 +140,7 @@ def _row_bytes(apply_fn: Callable, leaves: tuple, treedef: Any) -> int:
         params, inputs = jax.tree.unflatten(treedef, leaves)
         inputs = jax.tree.map(lambda a: jax.ShapeDtypeStruct((batch, *a.shape), a.dtype), inputs)
         jaxpr = jax.make_jaxpr(apply_fn)(params, *inputs).jaxpr
-        return [_num_bytes(inputs[0]), *output_bytes(jaxpr)]
+        return [bytes_of(inputs[0]), *output_bytes(jaxpr)]
 
     one, two = widths(1), widths(2)
     return max(1, *(b - a for a, b in zip(one, two, strict=False)))
@@ -136,13 +149,14 @@ def _row_bytes(apply_fn: Callable, leaves: tuple, treedef: Any) -> int:
 def output_bytes(jaxpr: Any) -> Iterator[int]:
     """Bytes of what each equation of a function gives, those it calls included."""
     for equation in jaxpr.eqns:
-        yield sum(_num_bytes(out.aval) for out in equation.outvars)
+        yield sum(bytes_of(out.aval) for out in equation.outvars)
         for value in jax.tree.leaves(list(equation.params.values())):
             inner = getattr(value, "jaxpr", value)
             if hasattr(inner, "eqns"):
                 yield from output_bytes(inner)
 
 
-def _num_bytes(aval: Any) -> int:
+def bytes_of(aval: Any) -> int:
+    """Of an array of this shape and dtype."""
     shape, dtype = getattr(aval, "shape", ()), getattr(aval, "dtype", None)
     return math.prod(shape) * getattr(dtype, "itemsize", 0)

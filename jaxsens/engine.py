@@ -10,7 +10,7 @@ import collections
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import jax
@@ -78,12 +78,16 @@ class Reuse:
     Attributes:
       buckets: into how many buckets positions are cut.
       rows: edits that fit through the model at once.
+      examples: examples whose clean values fit into memory at once.
       cost: operations of an edit as a share of those of a whole pass.
+      insisted: whether it was asked for, so that a model that it cannot take is an error.
     """
 
     buckets: int
     rows: int
+    examples: int
     cost: float
+    insisted: bool
 
 
 @dataclass(frozen=True)
@@ -125,9 +129,15 @@ class Work:
         num_positions, samples = self.mask.shape[1], self.question.num_samples
         if self.reuse is None:
             return make_plan(self.rows, num_positions * samples)
-        rows = max(1, self.reuse.rows // samples)
         at_once = self.mesh.size * jax.process_count() * runtime.num_streams(self.mesh)
-        return make_reuse_plan(rows, num_positions, self.reuse.buckets, -(-len(self.x) // at_once))
+        return make_reuse_plan(
+            self.reuse.rows,
+            num_positions,
+            samples,
+            self.reuse.buckets,
+            -(-len(self.x) // at_once),
+            self.reuse.examples,
+        )
 
     def inputs(self, rows: np.ndarray) -> tuple[np.ndarray, Context]:
         """These examples and their context."""
@@ -151,16 +161,54 @@ class Work:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Totals and counts of the draws, what they cost, and which positions they are of."""
+    """Totals and counts of the draws, what they cost, which positions, and whether by reuse."""
 
     totals: Float[np.ndarray, "n T"]
     counts: Int[np.ndarray, "n T"]
     num_passes: int
     positions: Literal["all", "random"]
+    incremental: bool = False
+
+
+class NonFiniteError(ValueError):
+    """An output of the model, or the metric of it, is not a number."""
 
 
 def measure_all(work: Work) -> Measurement:
-    """Every position and sample of every example."""
+    """Every position and sample of every example.
+
+    Whole passes have the last word where reuse gives a number that is not finite: a change from
+    infinity to infinity has none.
+    """
+    if work.reuse is None:
+        return _measure_all(work)
+    if work.reuse.insisted or _can_reuse(work):
+        try:
+            return _measure_all(work)
+        except NonFiniteError:
+            pass
+    return _measure_all(replace(work, reuse=None))
+
+
+def _can_reuse(work: Work) -> bool:
+    """Whether the program can be traced: it maps the model's own operations over edits."""
+    examples = np.arange(len(work.x))[runtime.host_share(len(work.x))][:1]
+    try:
+        _chunk_totals.eval_shape(*_call(work, work.plan, examples)[0])
+    except Exception:  # Anything that a user's operation may raise; whole passes do not map it.
+        return False
+    return True
+
+
+def _call(work: Work, plan: Plan, examples: np.ndarray) -> tuple[tuple, np.ndarray]:
+    """The arguments of a call, and the rows of its result that are examples."""
+    rows, num_valid, kept = _deal(examples, work.mesh.size, plan.chunk)
+    inputs = (*work.inputs(rows), work.names[rows], num_valid)
+    placed = runtime.place(inputs, work.mesh, SPLIT)
+    return (work.question, plan, work.mesh, work.params, *placed, work.key, work.pool), kept
+
+
+def _measure_all(work: Work) -> Measurement:
     n, num_positions = work.mask.shape
     plan = work.plan
     share = runtime.host_share(n)
@@ -181,13 +229,9 @@ def measure_all(work: Work) -> Measurement:
     pending: collections.deque = collections.deque()
     pieces = _pieces(np.arange(share.start, share.stop), plan, work.mesh.size, streams)
     for number, examples in enumerate(pieces):
-        rows, num_valid, kept = _deal(examples, work.mesh.size, plan.chunk)
+        arguments, kept = _call(work, plan, examples)
         with runtime.stream(number, streams):
-            changes = _chunk_totals(
-                work.question, plan, work.mesh, work.params,
-                *runtime.place((*work.inputs(rows), work.names[rows], num_valid), work.mesh, SPLIT),
-                work.key, work.pool,
-            )  # fmt: skip
+            changes = _chunk_totals(*arguments)
         pending.append((examples, kept, changes))
         if len(pending) > streams:
             receive(*pending.popleft())
@@ -196,7 +240,7 @@ def measure_all(work: Work) -> Measurement:
     totals = runtime.gather_hosts(totals, n)
     # A host that raised alone would leave the others waiting for its share.
     check_finite(totals, np.arange(n))
-    return Measurement(totals, counts, work.exhaustive_passes, "all")
+    return Measurement(totals, counts, work.exhaustive_passes, "all", work.reuse is not None)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -281,7 +325,9 @@ def _incremental_totals(question, plan, platform, params, x, context, examples, 
                 edited = program.edit(clean, bucket, index, window)
                 return question.change(program.output(clean), edited)
 
-            return jax.vmap(change)(samples).sum()
+            if plan.samples == len(samples):
+                return jax.vmap(change)(samples).sum()
+            return lax.map(change, samples, batch_size=plan.samples).sum()
 
         def of_bucket(bucket, positions):
             block = min(plan.block, len(positions))
@@ -305,7 +351,7 @@ def check_finite(changes: Float[np.ndarray, "n T"], examples: np.ndarray) -> Non
     finite = np.isfinite(changes).all(axis=1)
     if finite.all():
         return
-    raise ValueError(
+    raise NonFiniteError(
         "the model's logits, or the metric of them, are not finite for example "
         f"{int(examples[np.argmin(finite)])} or an edit of it; check the parameters and the scale "
         "of the inputs"

@@ -14,6 +14,7 @@ Assumption: `apply_fn` treats the inputs of a batch independently and has no ran
 together with its own noise.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -29,6 +30,11 @@ from jaxsens.estimate import Provenance, SensitivityEstimate
 from jaxsens.grids import Grid
 from jaxsens.incremental import count_costs
 from jaxsens.perturbation import Perturbation
+
+#: Clean values of the examples that go together may take this many byte budgets.
+_CLEAN_BUDGETS = 4
+#: Positions times entries of an example from which on tables of what is touched are too large.
+_LARGEST_TABLE = 1 << 27
 
 
 def sensitivity(
@@ -74,10 +80,13 @@ def sensitivity(
       names: (n,) numbers that stand for the examples in their keys; default 0 … n-1. A part of a
         dataset, measured by itself with its own numbers, has the draws it has in the whole.
       incremental: whether what an edit cannot reach is computed once an example, not once an edit:
-        the same result within rounding. "auto" does so where it saves a quarter of the
-        operations. Random positions always take whole forward passes.
-      chunk_bytes: how large the widest intermediate of one pass may be; default by device. On a
-        CPU as many passes as it has cores, 8 at the most, are under way at a time.
+        the same result within rounding (of the clean values: an entry a million times as large as
+        what replaces it leaves its rounding behind). "auto" does so where it saves a quarter of
+        the operations and the model can be mapped over edits; True wherever it can, and raises
+        where it cannot. Random positions always take whole forward passes.
+      chunk_bytes: how large the widest intermediate of one pass may be; default by device. Clean
+        values that are kept for reuse may take four times as much besides. On a CPU as many passes
+        as it has cores, 8 at the most, are under way at a time.
       devices: devices to use; default all of this process. Changes no number.
       progress: called with (done, all, running mean).
 
@@ -162,7 +171,7 @@ def sensitivity(
             seconds=time.perf_counter() - started,
             num_passes=measured.num_passes,
             exhaustive_passes=work.exhaustive_passes,
-            incremental=work.reuse is not None and measured.positions == "all",
+            incremental=measured.incremental,
         ),
     )
 
@@ -177,11 +186,23 @@ def _reuse(
     if wanted is False:
         return None
     x, *context = one
-    costs = count_costs(apply_fn, params, x, tuple(context), grid, samples, platform)
+    if wanted == "auto" and math.prod((*grid.layout(x.shape), *x.shape)) > _LARGEST_TABLE:
+        return None
+    try:
+        costs = count_costs(apply_fn, params, x, tuple(context), grid, samples, platform)
+    except Exception:  # Anything that a user's operation may raise when it is mapped over edits.
+        if wanted is True:
+            raise
+        return None
     if wanted == "auto" and not costs.worthwhile:
         return None
-    rows = max(1, num_bytes // costs.bytes)
-    return engine.Reuse(costs.buckets, rows, costs.incremental / costs.plain)
+    return engine.Reuse(
+        buckets=costs.buckets,
+        rows=max(1, num_bytes // costs.bytes),
+        examples=_CLEAN_BUDGETS * num_bytes // costs.clean_bytes,
+        cost=costs.incremental / max(costs.plain, 1.0),
+        insisted=wanted is True,
+    )
 
 
 def typed_key(key: PRNGKeyArray | Array) -> PRNGKeyArray:

@@ -33,10 +33,7 @@ from jaxsens.incremental.values import (
 
 def dot_general(call: Call) -> list[Value]:
     """A product with a clean operand; of two edited ones if only their shared axes are windowed."""
-    dtype = call.clean[0].dtype
-    # The change of a narrower operand would be rounded, or wrap, before it is summed.
-    narrow = any(call.windowed(i).clean.dtype != dtype for i in call.edited)
-    if call.is_dense or narrow or not jnp.issubdtype(dtype, jnp.inexact):
+    if call.is_dense or _is_narrow(call):
         return call.densely()
     if len(call.edited) == 2:
         return _dot_of_two(call)
@@ -58,6 +55,13 @@ def dot_general(call: Call) -> list[Value]:
     if not as_change:
         return [call.result(layout, new=product)]
     return [call.result(layout, change=product)]
+
+
+def _is_narrow(call: Call) -> bool:
+    """Whether the change of an operand would be rounded, or wrap, before it is summed."""
+    dtype = call.clean[0].dtype
+    narrow = any(call.windowed(i).clean.dtype != dtype for i in call.edited)
+    return narrow or not jnp.issubdtype(dtype, jnp.inexact)
 
 
 def _sides(dims: Any, side: int) -> tuple:
@@ -120,7 +124,7 @@ def convolution(call: Call) -> list[Value]:
     """A convolution of the change, as large as its halo reaches."""
     value, kernel = call.inputs
     params = call.params
-    if not isinstance(value, Windowed) or not isinstance(kernel, Clean):
+    if not isinstance(value, Windowed) or not isinstance(kernel, Clean) or _is_narrow(call):
         return call.densely()
     lhs, rhs, out = params["dimension_numbers"]
     spatial = lhs[2:]

@@ -123,6 +123,8 @@ def explain(
     shapes_of = jax.eval_shape(program.clean, shapes, *one)
     steps = []
     for number, operation in enumerate(program.trace.operations):
+        if not operation.outputs:
+            continue
         result = reached.get(operation.outputs[0])
         inputs = [reached.get(i) for i in operation.inputs if isinstance(i, int)]
         if result is not None or plain[number]:

@@ -13,16 +13,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import Literal
 from jaxtyping import Array, Int
 
 from jaxsens.attention import is_marked
-from jaxsens.chunking import output_bytes
+from jaxsens.chunking import bytes_of, output_bytes
 from jaxsens.grids import Grid
 from jaxsens.incremental import flops
 from jaxsens.incremental.layout import Layout, as_layout, runs
 from jaxsens.incremental.propagate import prepare, propagate
 from jaxsens.incremental.recognise import recognise
-from jaxsens.incremental.trace import Prepare, Trace, trace
+from jaxsens.incremental.trace import Prepare, Trace, trace, value_of
 from jaxsens.incremental.values import Place
 
 #: More buckets are taken only if they save this share: each is compiled by itself.
@@ -61,9 +62,8 @@ class Program:
 
     def output(self, clean: list[Any]) -> Array:
         """The clean output."""
-        (number,) = self.trace.outputs
-        assert isinstance(number, int)
-        return clean[number][0]
+        (output,) = self.trace.outputs
+        return jnp.asarray(value_of(clean, output))[0]
 
     def edit(self, clean: list[Any], bucket: int, index: Int[Array, ""], window: Array) -> Array:
         """The output with new entries in the window of the bucket's position `index`."""
@@ -118,7 +118,8 @@ def input_layout(grid: Grid, shape: tuple[int, ...]) -> Layout:
     """The windows of a grid on a batch of one example."""
     window, num = grid.window_shape(shape), math.prod(grid.layout(shape))
     starts = np.array([[int(s) for s in grid.start(t, shape)] for t in range(num)])
-    starts = starts.reshape(num, len(shape))
+    # A window that would hang over the edge is moved inside, as `lax.dynamic_slice` does.
+    starts = np.clip(starts.reshape(num, len(shape)), 0, np.subtract(shape, window))
     touched = np.ones((num, 1), bool)
     for axis, (n, width) in enumerate(zip(shape, window, strict=True)):
         places = np.arange(n) - starts[:, axis, None]
@@ -137,12 +138,14 @@ class Costs:
       incremental: operations of one edit, its share of the clean pass included.
       buckets: how many buckets that takes.
       bytes: of the widest intermediate of one edit.
+      clean_bytes: of the clean values that edits of an example take.
     """
 
     plain: float
     incremental: float
     buckets: int
     bytes: int
+    clean_bytes: int
 
     @property
     def worthwhile(self) -> bool:
@@ -178,21 +181,32 @@ def _costs(apply_fn, leaves, tree, grid, samples, platform) -> Costs:
         if buckets > 1 and num < 4 * buckets:
             continue
         clean = jax.make_jaxpr(program.clean)(params, x, context)
-        total, widest = 0.0, 1
+        total, widest, kept = 0.0, 1, 1
         for bucket, (positions, _) in enumerate(program.buckets):
             jaxpr = _bucket_jaxpr(program, bucket, grid, samples, (params, x, context))
             # The last two inputs are the position and its windows: the rest is done once a block.
             total += len(positions) * flops.count_from(jaxpr, jaxpr.invars[-2:])
             widest = max(widest, *output_bytes(jaxpr))
+            kept = max(kept, _taken_bytes(program, jaxpr, (params, x, context)))
         edits = num * samples
         plain = flops.count(jax.make_jaxpr(program.forward)(params, x, context).jaxpr)
         once = flops.count(clean.jaxpr)
-        found.append(Costs(plain, (total + once) / edits, buckets, -(-widest // samples)))
+        found.append(Costs(plain, (total + once) / edits, buckets, -(-widest // samples), kept))
     best = found[0]
     for other in found[1:]:
         if other.incremental < (1 - _WORTH_A_BUCKET) * best.incremental:
             best = other
     return best
+
+
+def _taken_bytes(program: Program, jaxpr: Any, one: tuple) -> int:
+    """Bytes of the clean values of an example that edits take; parameters are no example's."""
+    params = set(program.trace.inputs[: len(jax.tree.leaves(one[0]))])
+    values = jax.eval_shape(program.clean, *one)
+    owners = [number for number, value in enumerate(values) for _ in jax.tree.leaves(value)]
+    taken = {atom for each in jaxpr.eqns for atom in each.invars if not isinstance(atom, Literal)}
+    leaves = zip(owners, jaxpr.invars, strict=False)  # the last inputs are no values
+    return sum(bytes_of(a.aval) for number, a in leaves if a in taken and number not in params)
 
 
 def _bucket_jaxpr(program: Program, bucket: int, grid: Grid, samples: int, one: tuple) -> Any:

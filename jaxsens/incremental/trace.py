@@ -100,7 +100,7 @@ def scope(place: int) -> Any:
     return jax.named_scope(f"operation_{place}")
 
 
-def value_of(values: Mapping[int, Any], operand: Operand) -> Any:
+def value_of(values: Mapping[int, Any] | Sequence[Any], operand: Operand) -> Any:
     """An operand's value."""
     return operand.value if isinstance(operand, Constant) else values[operand]
 
@@ -182,7 +182,11 @@ def _applier(equation: Any) -> Callable[..., list[Any]]:
     primitive = equation.primitive
 
     def apply(*inputs: Any, **changed: Any) -> list[Any]:
-        results = primitive.bind(*inputs, **{**equation.params, **changed})
+        # What an equation holds of a function is not what a call takes; before 0.10, JAX gives the
+        # functions by themselves.
+        params = primitive.get_bind_params({**equation.params, **changed})
+        functions, params = params if isinstance(params, tuple) else ((), params)
+        results = primitive.bind(*functions, *inputs, **params)
         return list(results) if primitive.multiple_results else [results]
 
     return apply

@@ -28,6 +28,13 @@ def convolved(x):
     return lax.conv_general_dilated(x, weights(3, 6, 6), (1,), "SAME", dimension_numbers=dims)
 
 
+def convolved_as(x, dtype, result):
+    dims, kernel = ("NWC", "WIO", "NWC"), (50 * weights(3, 6, 6)).astype(dtype)
+    return lax.conv_general_dilated(
+        x, kernel, (1,), "SAME", dimension_numbers=dims, preferred_element_type=result
+    )
+
+
 def few(x):
     """Entries that are as low as masks make them, by the sign of another."""
     return jnp.where(x[..., :1] > 0, x, -1e9)
@@ -77,6 +84,12 @@ SUMMED = {
             x, jnp.ones((12, 4), jnp.int8), (((1,), (0,)), ((), ())),
             preferred_element_type=jnp.float32,
         ),
+    ),
+    "bytes, convolved as integers": (
+        BYTES, lambda x: convolved_as(x, jnp.int8, jnp.int32).astype(jnp.float32)
+    ),
+    "halves, convolved as floats": (
+        UNEVEN.astype(jnp.bfloat16), lambda x: convolved_as(x, jnp.bfloat16, jnp.float32)
     ),
     "a running mean by halves": (
         ROWS, lambda x: lax.associative_scan(lambda a, b: 0.5 * a + b, x, axis=1)

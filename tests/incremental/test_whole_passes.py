@@ -1,0 +1,141 @@
+"""Where reuse cannot be had, whole passes are taken; and how much memory it may take."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import AxisType, PartitionSpec
+
+from jaxsens import Gaussian, Perturbation, Tokens, engine, explain, sensitivity
+
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.normal(size=(6, 10, 4)).astype(np.float32)
+W = jnp.asarray(GENERATOR.normal(size=(40, 5)), jnp.float32)
+KERNEL = jnp.asarray(GENERATOR.normal(size=(3, 4, 4)), jnp.float32)
+NOISE = Gaussian(sigma=3.0)
+
+
+@dataclass(frozen=True)
+class Overhanging:
+    """Four windows of three rows on ten of them: the last would hang over the edge."""
+
+    def layout(self, shape):
+        return (4,)
+
+    def window_shape(self, shape):
+        return (3, *shape[1:])
+
+    def start(self, position, shape):
+        return (3 * position, 0)
+
+
+def read(rows):
+    return rows.reshape(len(rows), -1) @ W
+
+
+def convolved(x):
+    return lax.conv_general_dilated(
+        x, KERNEL, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC")
+    )
+
+
+def by_callback(_, x):
+    return read(jax.pure_callback(np.tanh, jax.ShapeDtypeStruct(x.shape, x.dtype), x))
+
+
+def sharded(_, x):
+    mesh = jax.make_mesh((1,), ("a",), axis_types=(AxisType.Auto,))
+    everywhere = PartitionSpec()
+    return read(jax.shard_map(jnp.tanh, mesh=mesh, in_specs=everywhere, out_specs=everywhere)(x))
+
+
+def measured(f, incremental, grid=None, num_samples=5, **options):
+    perturbation = Perturbation(grid or Tokens(), NOISE)
+    return sensitivity(
+        f,
+        (),
+        X,
+        perturbation,
+        num_samples,
+        key=jax.random.key(0),
+        incremental=incremental,
+        devices=jax.local_devices()[:1],
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    ("f", "grid", "reused"),
+    [
+        pytest.param(lambda _, x: read(jnp.tanh(x)), Overhanging(), True, id="overhanging"),
+        pytest.param(sharded, None, True, id="shard_map"),
+        pytest.param(lambda _, x: jnp.ones((len(x), 5)), None, True, id="constant"),
+        pytest.param(
+            lambda _, x: read(jnp.tanh(convolved(x) * jnp.inf)), None, False, id="infinite"
+        ),
+        pytest.param(
+            lambda _, x: jax.nn.sigmoid(jnp.log(jax.nn.relu(x)).reshape(len(x), -1) @ jnp.abs(W)),
+            None, False, id="minus infinity",
+        ),
+    ],
+)  # fmt: skip
+def test_the_same_flips_and_it_says_how(f, grid, reused):
+    insisted = measured(f, True, grid)
+    assert insisted.provenance.incremental == reused
+    np.testing.assert_array_equal(insisted.totals, measured(f, False, grid).totals)
+
+
+def test_what_cannot_be_mapped_takes_whole_passes():
+    automatic = measured(by_callback, "auto")
+    assert not automatic.provenance.incremental
+    np.testing.assert_array_equal(automatic.totals, measured(by_callback, False).totals)
+    with pytest.raises(NotImplementedError, match="vmap"):
+        measured(by_callback, True)
+
+
+def test_outputs_that_are_not_finite_are_an_error_all_the_same():
+    with pytest.raises(ValueError, match="not finite for example 0"):
+        measured(lambda _, x: read(x) / 0, True)
+
+
+def test_explain_passes_over_operations_without_results():
+    def f(_, x):
+        jax.debug.callback(lambda value: None, x)
+        return read(x)
+
+    steps = explain(f, (), X, Perturbation(Tokens(), NOISE)).steps
+    assert [step.name for step in steps] == ["reshape", "dot_general"]
+
+
+def test_many_samples_are_cut():
+    def f(_, x):
+        return read(jnp.tanh(x))
+
+    whole = measured(f, False, num_samples=301)
+    # Room for a few edits at a time.
+    cut = measured(f, True, num_samples=301, chunk_bytes=2_000)
+    assert cut.provenance.incremental
+    np.testing.assert_array_equal(whole.totals, cut.totals)
+
+
+@pytest.mark.parametrize("num_samples", [5, 5_000])
+def test_temporaries_stay_within_a_few_budgets(num_samples, monkeypatch):
+    budget, temporaries = 100_000, []
+
+    def watched(*arguments):
+        compiled = jitted.lower(*arguments).compile()
+        temporaries.append(compiled.memory_analysis().temp_size_in_bytes)
+        return jitted(*arguments)
+
+    def deep(_, x):
+        for _ in range(6):
+            x = jnp.tanh(convolved(jnp.tile(x, (1, 10, 1)))[:, ::10])
+        return read(x)
+
+    jitted = engine._chunk_totals
+    monkeypatch.setattr(engine, "_chunk_totals", watched)
+    measured(deep, True, num_samples=num_samples, chunk_bytes=budget)
+    assert 0 < max(temporaries) < 8 * budget
