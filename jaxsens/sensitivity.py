@@ -32,7 +32,7 @@ from jaxsens.incremental import count_costs
 from jaxsens.perturbation import Perturbation
 
 #: Clean values of the examples that go together may take this many byte budgets.
-_CLEAN_BUDGETS = 4
+_CLEAN_BUDGETS = 8
 #: Positions times entries of an example from which on tables of what is touched are too large.
 _LARGEST_TABLE = 1 << 27
 
@@ -85,7 +85,7 @@ def sensitivity(
         the operations and the model can be mapped over edits; True wherever it can, and raises
         where it cannot. Random positions always take whole forward passes.
       chunk_bytes: how large the widest intermediate of one pass may be; default by device. Clean
-        values that are kept for reuse may take four times as much besides. On a CPU as many passes
+        values that are kept for reuse may take eight times as much besides. On a CPU as many passes
         as it has cores, 8 at the most, are under way at a time.
       devices: devices to use; default all of this process. Changes no number.
       progress: called with (done, all, running mean).

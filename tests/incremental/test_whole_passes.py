@@ -138,4 +138,4 @@ def test_temporaries_stay_within_a_few_budgets(num_samples, monkeypatch):
     jitted = engine._chunk_totals
     monkeypatch.setattr(engine, "_chunk_totals", watched)
     measured(deep, True, num_samples=num_samples, chunk_bytes=budget)
-    assert 0 < max(temporaries) < 8 * budget
+    assert 0 < max(temporaries) < 12 * budget
