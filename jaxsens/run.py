@@ -143,8 +143,10 @@ def _parse(experiment: ModuleType, arguments: list[str]) -> tuple[Options, Any]:
     """Options and config from the flags; ValueError, in one line, for bad ones."""
     preset = _value_of("--preset", arguments) or "quick"
     default = experiment.PRESETS.get(preset, experiment.PRESETS["quick"])
-    known = {f.name for cls in (Options, experiment.Config) for f in dataclasses.fields(cls)}
-    flags = ["--" + field.replace("_", "-") for field in known]
+    known = [f for cls in (Options, experiment.Config) for f in dataclasses.fields(cls)]
+    flags = ["--" + field.name.replace("_", "-") for field in known]
+    # tyro's way to switch one off.
+    flags += ["--no-" + field.name.replace("_", "-") for field in known if field.type is bool]
     for argument in arguments:
         flag = argument.split("=")[0].replace("_", "-")
         if flag.startswith("--") and flag not in [*flags, "--help"]:

@@ -30,6 +30,7 @@ def _elsewhere(tmp_path, monkeypatch):
         ("", "--exp is missing; choose one of"),
         ("--exp visoin", "no experiment 'visoin'; did you mean vision?"),
         ("--exp vision --epoch 3", "unknown flag --epoch; did you mean --epochs?"),
+        ("--exp sharpness --no-relased", "unknown flag --no-relased; did you mean --no-released?"),
         ("--exp vision --epochs ten", "--epochs"),
         ("--exp vision --epochs 0", "epochs must be positive; got 0"),
         ("--exp vision --epochs -3", "epochs must be positive; got -3"),

@@ -5,16 +5,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsens import Gaussian, Patches, Perturbation, Tokens, explain, sensitivity
+from jaxsens import Gaussian, Patches, Perturbation, Resample, Tokens, explain, sensitivity
 from jaxsens.models import (
     CNN,
     GPT2,
     LSTM,
     MLP,
+    BareTransformer,
     ConvMixer,
     DenseNet,
     ResNet,
     RoBERTa,
+    TokenAttention,
+    TokenMLP,
     ViTSimple,
     ViTSmall,
 )
@@ -33,6 +36,12 @@ TEXT = {
     "RoBERTa, ReLU": RoBERTa(20, depth=2, heads=2, width=8, hidden=16, attention="relu"),
     "GPT-2": GPT2(20, depth=2, heads=2, width=8),
     "LSTM": LSTM(20, depth=2, width=8),
+}
+IDS = {
+    "attention on ids": TokenAttention(5, 12, sigma=1.0),
+    "MLP on ids": TokenMLP(5, 12, "flatten", sigma=1.0),
+    "MLP on their sum": TokenMLP(5, 12, "sum", sigma=1.0),
+    "bare transformer": BareTransformer(5, 12, width=8, heads=2, hidden=16),
 }
 KEY = jax.random.key(0)
 
@@ -84,6 +93,20 @@ def test_text(name, compare):
     options = {"key": KEY, "context": mask, "mask": mask}
     plain, reused = (
         sensitivity(apply_fn, variables, x, noise, 2, incremental=way, **options)
+        for way in (False, True)
+    )
+    np.testing.assert_array_equal(plain.totals, reused.totals)
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_ids(name, compare):
+    model = IDS[name]
+    x = np.random.default_rng(0).integers(0, 5, (3, 12)).astype(np.int32)
+    variables = jax.jit(model.init)(KEY, x)
+    compare(lambda v, x: model.apply(v, x).reshape(len(x), -1), x[0], Tokens(), params=variables)
+    replace = Perturbation(Tokens(), Resample(5))
+    plain, reused = (
+        sensitivity(model.apply, variables, x, replace, "all", key=KEY, incremental=way)
         for way in (False, True)
     )
     np.testing.assert_array_equal(plain.totals, reused.totals)

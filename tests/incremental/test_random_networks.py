@@ -8,19 +8,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from jaxsens import OverlappingPatches, Patches
+from jaxsens import OverlappingPatches, Patches, Tokens, attention
 
 CHANNELS = 3
+WIDTH = 4
+
+
+def weights(*shape):
+    return jnp.asarray(np.random.default_rng(shape).normal(size=shape), jnp.float32)
 
 
 def _conv(x, draw):
     size, stride, dilation = draw((1, 2, 3)), draw((1, 1, 2)), draw((1, 1, 2))
     if (size - 1) * dilation >= min(x.shape[1:3]):
         return x
-    kernel = jnp.asarray(np.random.default_rng(size).normal(size=(size, size, CHANNELS, CHANNELS)))
+    groups = draw((1, 1, CHANNELS))
     return lax.conv_general_dilated(
-        x, kernel.astype(x.dtype), (stride, stride), draw(("SAME", "VALID")),
-        rhs_dilation=(dilation, dilation), dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        x, weights(size, size, CHANNELS // groups, CHANNELS), (stride, stride),
+        draw(("SAME", "VALID")), rhs_dilation=(dilation, dilation), feature_group_count=groups,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
     )  # fmt: skip
 
 
@@ -56,7 +62,61 @@ def _entry(x, draw):
         return (x - x.mean(-1, keepdims=True)) / (1 + x.std(-1, keepdims=True))
     if kind == "mean":
         return x - x.mean(axis=(1, 2), keepdims=True)
-    return x @ jnp.asarray(np.random.default_rng(5).normal(size=(CHANNELS, CHANNELS)), x.dtype)
+    return x @ weights(CHANNELS, CHANNELS)
+
+
+def _dense(x, draw):
+    kind = draw(("dense", "norm", "residual"))
+    if kind == "dense":
+        return jax.nn.gelu(x @ weights(WIDTH, 6)) @ weights(6, WIDTH)
+    if kind == "norm":
+        return x / jnp.sqrt(0.1 + (x * x).mean(axis=-1, keepdims=True))
+    return x + 0.5 * jnp.tanh(x)
+
+
+def _attend(x, draw):
+    q, k, v = (jnp.einsum("ntd,dhe->nthe", x, weights(WIDTH, 2, 2) + i) for i in range(3))
+    causal, written = draw((False, True)), draw((False, True))
+    if written:
+        heads = jax.nn.dot_product_attention(q, k, v, is_causal=causal)
+    else:
+        length = x.shape[1]
+        visible = jnp.tri(length, dtype=bool)[None] if causal else None
+        heads = attention(q, k, v, visible=visible, causal=causal)
+    return heads.reshape(len(x), x.shape[1], WIDTH)
+
+
+def _in_time(x, draw):
+    kind = draw(("sum", "loop", "back", "shift", "convolution"))
+    if kind == "sum":
+        return 0.3 * jnp.cumsum(x, axis=1)
+    if kind == "shift":
+        return x + jnp.roll(x, 1, axis=1)
+    if kind == "convolution":
+        dims = ("NWC", "WIO", "NWC")
+        return lax.conv_general_dilated(
+            x, weights(3, WIDTH, WIDTH), (1,), [(2, 0)], dimension_numbers=dims
+        )
+
+    def step(state, row):
+        state = jnp.tanh(0.5 * state + row)
+        return state, state
+
+    states = lax.scan(step, jnp.zeros_like(x[:, 0]), jnp.swapaxes(x, 0, 1), reverse=kind == "back")
+    return jnp.swapaxes(states[1], 0, 1)
+
+
+def _rows(x, draw):
+    kind = draw(("join", "drop", "turn", "sort", "pick"))
+    if kind == "join":
+        return jnp.concatenate([0.5 * x[:, :1], x], axis=1)
+    if kind == "drop":
+        return x[:, 1:] if x.shape[1] > 2 else x
+    if kind == "turn":
+        return x[:, ::-1]
+    if kind == "sort":
+        return jnp.sort(x, axis=-1)
+    return x[:, np.arange(x.shape[1]) // 2]
 
 
 FEW, MANY = (
@@ -65,24 +125,30 @@ FEW, MANY = (
 )
 
 
+IMAGES = (_conv, _conv, _pool, _shape, _entry, _entry)
+TEXTS = (_dense, _dense, _attend, _in_time, _rows)
+
+
 @FEW
 @given(st.data())
-def test_random_networks(compare, data):
-    check_one(compare, data)
+@pytest.mark.parametrize("layers", [IMAGES, TEXTS], ids=["images", "texts"])
+def test_random_networks(layers, compare, data):
+    check_one(layers, compare, data)
 
 
 @pytest.mark.slow
 @MANY
 @given(st.data())
-def test_many_random_networks(compare, data):
-    check_one(compare, data)
+@pytest.mark.parametrize("layers", [IMAGES, TEXTS], ids=["images", "texts"])
+def test_many_random_networks(layers, compare, data):
+    check_one(layers, compare, data)
 
 
-def check_one(compare, data):
+def check_one(layers, compare, data):
     def choose(options):
         return data.draw(st.sampled_from(options))
 
-    plan = [choose((_conv, _conv, _pool, _shape, _entry, _entry)) for _ in range(choose((2, 3, 5)))]
+    plan = [choose(layers) for _ in range(choose((2, 3, 5)))]
     choices: list[list] = []
 
     def network(_, x):
@@ -98,8 +164,13 @@ def check_one(compare, data):
             if number >= len(choices):
                 choices.append(made)
             x = jnp.clip(x, -1e3, 1e3)
-        return jnp.concatenate([x.reshape(len(x), -1), x.mean(axis=(1, 2))], axis=1)
+        means = x.mean(axis=tuple(range(1, x.ndim - 1)))
+        return jnp.concatenate([x.reshape(len(x), -1), means], axis=1)
 
-    image = np.random.default_rng(1).normal(size=(8, 8, CHANNELS)).astype(np.float32)
-    compare(network, image, choose((Patches(2), Patches(4), OverlappingPatches(3))))
-    assert jax.eval_shape(lambda: network((), image[None])).shape[0] == 1
+    if layers is IMAGES:
+        shape, grid = (8, 8, CHANNELS), choose((Patches(2), Patches(4), OverlappingPatches(3)))
+    else:
+        shape, grid = (9, WIDTH), Tokens()
+    example = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    compare(network, example, grid, buckets=1 if layers is IMAGES else choose((1, 3)))
+    assert jax.eval_shape(lambda: network((), example[None])).shape[0] == 1
