@@ -207,7 +207,7 @@ def test_a_tiny_run_reports_everything(finished):
     assert len(results["values"]["phase"]) == 4
     assert set(results["values"]["trained"]) == {"attention", "summing MLP"}
     assert [figure["file"] for figure in results["figures"]] == [
-        f"figures/{name}.png" for name in ("fig2", "fig10", "phase", "heads")
+        f"figures/{name}.png" for name in ("fig2", "fig10", "squared", "phase", "heads")
     ]
     for figure in results["figures"]:
         assert (folder / figure["file"]).stat().st_size > 2_000
