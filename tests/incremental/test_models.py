@@ -145,4 +145,8 @@ def test_explain_adds_up_to_the_plain_pass():
     noise = Perturbation(Patches(4), Gaussian(sigma=1.0))
     found = explain(model.apply, variables, x, noise)
     assert sum(step.plain for step in found.steps) == pytest.approx(found.plain)
+    # But for its share of the clean pass.
+    assert sum(step.incremental for step in found.steps) == pytest.approx(
+        found.incremental, rel=0.1
+    )
     assert found.incremental < found.plain / 2
