@@ -84,6 +84,8 @@ def make_reuse_plan(
     Plan(chunk=256, group=10, block=3, buckets=1, samples=5)
     >>> make_reuse_plan(rows=160, num_positions=49, samples=400, buckets=1, num_examples=20)
     Plan(chunk=256, group=1, block=1, buckets=1, samples=134)
+    >>> make_reuse_plan(160, 49, samples=5, buckets=1, num_examples=1000, most_examples=2)
+    Plan(chunk=256, group=2, block=13, buckets=1, samples=5)
     """
     places = max(1, rows // samples)
     group = max(1, min(MAX_GROUP, most_examples, places))

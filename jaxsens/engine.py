@@ -80,14 +80,12 @@ class Reuse:
       rows: edits that fit through the model at once.
       examples: examples whose clean values fit into memory at once.
       cost: operations of an edit as a share of those of a whole pass.
-      insisted: whether it was asked for, so that a model that it cannot take is an error.
     """
 
     buckets: int
     rows: int
     examples: int
     cost: float
-    insisted: bool
 
 
 @dataclass(frozen=True)
@@ -182,30 +180,28 @@ def measure_all(work: Work) -> Measurement:
     """
     if work.reuse is None:
         return _measure_all(work)
-    if work.reuse.insisted or _can_reuse(work):
-        try:
-            return _measure_all(work)
-        except NonFiniteError:
-            pass
-    return _measure_all(replace(work, reuse=None))
-
-
-def _can_reuse(work: Work) -> bool:
-    """Whether the program can be traced: it maps the model's own operations over edits."""
-    examples = np.arange(len(work.x))[runtime.host_share(len(work.x))][:1]
     try:
-        _chunk_totals.eval_shape(*_call(work, work.plan, examples)[0])
-    except Exception:  # Anything that a user's operation may raise; whole passes do not map it.
-        return False
-    return True
+        return _measure_all(work)
+    except NonFiniteError:
+        return _measure_all(replace(work, reuse=None))
 
 
-def _call(work: Work, plan: Plan, examples: np.ndarray) -> tuple[tuple, np.ndarray]:
-    """The arguments of a call, and the rows of its result that are examples."""
-    rows, num_valid, kept = _deal(examples, work.mesh.size, plan.chunk)
-    inputs = (*work.inputs(rows), work.names[rows], num_valid)
-    placed = runtime.place(inputs, work.mesh, SPLIT)
-    return (work.question, plan, work.mesh, work.params, *placed, work.key, work.pool), kept
+def trace_reuse(work: Work) -> None:
+    """Traces the program that reuses, which maps the model's own operations over edits.
+
+    Raises what they raise if they cannot be mapped. JAX keeps the trace for the measurement.
+    """
+    num = work.plan.chunk * work.mesh.size
+
+    def of_rows(array: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((num, *array.shape[1:]), array.dtype)
+
+    x, context, names = jax.tree.map(of_rows, (work.x, work.context, work.names))
+    num_valid = jax.ShapeDtypeStruct((work.mesh.size,), np.int32)
+    _chunk_totals.eval_shape(
+        work.question, work.plan, work.mesh, work.params, x, context, names, num_valid, work.key,
+        work.pool,
+    )  # fmt: skip
 
 
 def _measure_all(work: Work) -> Measurement:
@@ -229,9 +225,13 @@ def _measure_all(work: Work) -> Measurement:
     pending: collections.deque = collections.deque()
     pieces = _pieces(np.arange(share.start, share.stop), plan, work.mesh.size, streams)
     for number, examples in enumerate(pieces):
-        arguments, kept = _call(work, plan, examples)
+        rows, num_valid, kept = _deal(examples, work.mesh.size, plan.chunk)
         with runtime.stream(number, streams):
-            changes = _chunk_totals(*arguments)
+            changes = _chunk_totals(
+                work.question, plan, work.mesh, work.params,
+                *runtime.place((*work.inputs(rows), work.names[rows], num_valid), work.mesh, SPLIT),
+                work.key, work.pool,
+            )  # fmt: skip
         pending.append((examples, kept, changes))
         if len(pending) > streams:
             receive(*pending.popleft())
@@ -314,7 +314,7 @@ def _incremental_totals(question, plan, platform, params, x, context, examples, 
     program = incremental.make_program(
         question.apply_fn, params, one, around, question.perturbation.grid, platform, plan.buckets
     )
-    samples = jnp.arange(question.num_samples)
+    samples, is_sample = _cut(question.num_samples, plan.samples)
 
     def of_example(x_i, context_i, i):
         clean = program.clean(params, x_i, context_i)
@@ -325,16 +325,16 @@ def _incremental_totals(question, plan, platform, params, x, context, examples, 
                 edited = program.edit(clean, bucket, index, window)
                 return question.change(program.output(clean), edited)
 
-            if plan.samples == len(samples):
-                return jax.vmap(change)(samples).sum()
-            return lax.map(change, samples, batch_size=plan.samples).sum()
+            def of_some(some, is_one):
+                return jnp.where(is_one, jax.vmap(change)(some), 0.0).sum()
+
+            if len(samples) == 1:
+                return jax.vmap(change)(samples[0]).sum()
+            return lax.map(lambda some: of_some(*some), (samples, is_sample)).sum()
 
         def of_bucket(bucket, positions):
-            block = min(plan.block, len(positions))
-            num_blocks = -(-len(positions) // block)
-            index = np.minimum(np.arange(num_blocks * block), len(positions) - 1)
-            index = index.reshape(num_blocks, block).astype(np.int32)
-            places = jnp.asarray(positions[index].astype(np.int32)), jnp.asarray(index)
+            index, _ = _cut(len(positions), plan.block)
+            places = jnp.asarray(positions)[index], index
             totals = lax.map(
                 lambda pair: jax.vmap(functools.partial(of_position, bucket))(*pair), places
             )
@@ -344,6 +344,13 @@ def _incremental_totals(question, plan, platform, params, x, context, examples, 
         return jnp.concatenate(parts)
 
     return jax.vmap(of_example)(x, context, examples)
+
+
+def _cut(num: int, size: int) -> tuple[Int[Array, "k s"], Bool[Array, "k s"]]:
+    """0 … num-1 in blocks of one size, the last one padded, and what is no padding."""
+    size = min(size, num)
+    index = np.arange(-(-num // size) * size, dtype=np.int32).reshape(-1, size)
+    return jnp.asarray(np.minimum(index, num - 1)), jnp.asarray(index < num)
 
 
 def check_finite(changes: Float[np.ndarray, "n T"], examples: np.ndarray) -> None:

@@ -184,6 +184,7 @@ class SensitivityEstimate:
                 seconds=a.seconds + b.seconds,
                 num_passes=a.num_passes + b.num_passes,
                 exhaustive_passes=a.exhaustive_passes + b.exhaustive_passes,
+                incremental=a.incremental and b.incremental,
             ),
         )
 

@@ -62,11 +62,14 @@ def ragged_sensitivity(
     >>> est.per_example.round(3)
     array([0.267, 0.8  , 0.16 ])
     """
-    parts = []
+    parts, measured = [], []
     for bucket in buckets:
         x = bucket.tokens if embed is None else _embedded(embed, params, bucket.tokens)
         per_token = perturbation.num_positions(x.shape[1:]) == bucket.tokens.shape[1]
         chosen = bucket.mask if places is None else bucket.mask & places(bucket.tokens)
+        if per_token and not chosen.any():
+            continue
+        measured.append(bucket.rows)
         parts.append(
             sensitivity(
                 apply_fn if per_token else _padding_kept(apply_fn),
@@ -81,14 +84,19 @@ def ragged_sensitivity(
                 **options,
             )
         )
+    if not parts:
+        raise ValueError("places leaves no token to edit in any sequence")
     longest = max(part.num_positions for part in parts)
     whole = functools.reduce(SensitivityEstimate.merge, [_padded(part, longest) for part in parts])
-    order = np.argsort(np.concatenate([bucket.rows for bucket in buckets]))
-    reused = all(part.provenance.incremental for part in parts)
-    provenance = replace(whole.provenance, incremental=reused)
-    return replace(
-        whole, totals=whole.totals[order], counts=whole.counts[order], provenance=provenance
-    )
+    every = np.sort(np.concatenate([bucket.rows for bucket in buckets]))
+    at = np.searchsorted(every, np.concatenate(measured))
+
+    def in_order(values: np.ndarray) -> np.ndarray:
+        placed = np.zeros((len(every), longest), values.dtype)
+        placed[at] = values
+        return placed
+
+    return replace(whole, totals=in_order(whole.totals), counts=in_order(whole.counts))
 
 
 @functools.lru_cache(maxsize=64)

@@ -14,8 +14,9 @@ Assumption: `apply_fn` treats the inputs of a batch independently and has no ran
 together with its own noise.
 """
 
-import math
+import dataclasses
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -28,13 +29,13 @@ from jaxsens import engine, metrics, runtime, sampling
 from jaxsens.chunking import budget, rows_within
 from jaxsens.estimate import Provenance, SensitivityEstimate
 from jaxsens.grids import Grid
-from jaxsens.incremental import count_costs
+from jaxsens.incremental import count_costs, table_size
 from jaxsens.perturbation import Perturbation
 
 #: Clean values of the examples that go together may take this many byte budgets.
 _CLEAN_BUDGETS = 8
-#: Positions times entries of an example from which on tables of what is touched are too large.
-_LARGEST_TABLE = 1 << 27
+#: Entries from which on a table of what each position touches is too large to look into reuse.
+_LARGEST_TABLE = 1 << 25
 
 
 def sensitivity(
@@ -82,8 +83,9 @@ def sensitivity(
       incremental: whether what an edit cannot reach is computed once an example, not once an edit:
         the same result within rounding (of the clean values: an entry a million times as large as
         what replaces it leaves its rounding behind). "auto" does so where it saves a quarter of
-        the operations and the model can be mapped over edits; True wherever it can, and raises
-        where it cannot. Random positions always take whole forward passes.
+        the operations, with a warning and whole passes instead where the model cannot be mapped
+        over edits; there True raises. Where reuse gives a number that is not finite, and at random
+        positions, whole passes are taken always.
       chunk_bytes: how large the widest intermediate of one pass may be; default by device. Clean
         values that are kept for reuse may take eight times as much besides. On a CPU as many passes
         as it has cores, 8 at the most, are under way at a time.
@@ -147,6 +149,8 @@ def sensitivity(
             ),
             progress=progress,
         )
+        if work.reuse is not None and positions != "random" and not _traces(work, incremental):
+            work = dataclasses.replace(work, reuse=None)
         if tolerance is not None:
             measured = sampling.measure_within(work, tolerance)
         elif positions == "random":
@@ -186,13 +190,12 @@ def _reuse(
     if wanted is False:
         return None
     x, *context = one
-    if wanted == "auto" and math.prod((*grid.layout(x.shape), *x.shape)) > _LARGEST_TABLE:
+    if wanted == "auto" and table_size(grid, x.shape) > _LARGEST_TABLE:
         return None
     try:
         costs = count_costs(apply_fn, params, x, tuple(context), grid, samples, platform)
-    except Exception:  # Anything that a user's operation may raise when it is mapped over edits.
-        if wanted is True:
-            raise
+    except Exception as error:
+        _say_why_not(error, wanted)
         return None
     if wanted == "auto" and not costs.worthwhile:
         return None
@@ -201,7 +204,27 @@ def _reuse(
         rows=max(1, num_bytes // costs.bytes),
         examples=_CLEAN_BUDGETS * num_bytes // costs.clean_bytes,
         cost=costs.incremental / max(costs.plain, 1.0),
-        insisted=wanted is True,
+    )
+
+
+def _traces(work: engine.Work, wanted: bool | str) -> bool:
+    """Whether the program that reuses can be made; the same on every host, by shapes alone."""
+    try:
+        engine.trace_reuse(work)
+    except Exception as error:
+        _say_why_not(error, wanted)
+        return False
+    return True
+
+
+def _say_why_not(error: Exception, wanted: bool | str) -> None:
+    """A model may hold operations that cannot be mapped over edits, and raise anything then."""
+    if wanted is True:
+        raise error
+    warnings.warn(
+        "every edit takes a whole forward pass, since the model cannot be mapped over edits "
+        f"({type(error).__name__}: {error}); incremental=False takes them without this warning",
+        stacklevel=4,
     )
 
 

@@ -166,3 +166,26 @@ def test_positions_from_either_end_pool_to_the_same_mean():
     last = [est.totals[i, length - 1] for i, length in enumerate(LENGTHS)]
     np.testing.assert_array_equal(right.totals[:, -1], last)
     np.testing.assert_array_equal(right.counts > 0, np.arange(16) >= 16 - LENGTHS[:, None])
+
+
+def test_a_bucket_without_a_place_changes_nothing():
+    def first(params, x, mask):
+        return jnp.where(x[:, 0] > 6, 1.0, -1.0)
+
+    sequences = [np.array(ids, np.int32) for ids in ([0, 2], [5, 6, 7, 8, 9])]
+    resample = Perturbation(Tokens(), Resample(vocabulary=10, first=5))
+    short, whole = (
+        ragged_sensitivity(
+            first, (), into_buckets(sequences, lengths), resample, "all", key=jax.random.key(0),
+            places=lambda tokens: tokens >= 5,
+        )
+        for lengths in ((2, 8), (8,))
+    )  # fmt: skip
+    np.testing.assert_array_equal(short.totals, whole.totals)
+    np.testing.assert_array_equal(short.counts, whole.counts)
+    assert short.counts[0].sum() == 0
+    with pytest.raises(ValueError, match="no token to edit"):
+        ragged_sensitivity(
+            first, (), into_buckets(sequences, (8,)), resample, "all", key=jax.random.key(0),
+            places=lambda tokens: tokens > 99,
+        )  # fmt: skip

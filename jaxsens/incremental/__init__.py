@@ -6,6 +6,14 @@ operation without one gives a dense value, so no model is refused and no number 
 """
 
 from jaxsens.incremental.explain import Explanation, explain
-from jaxsens.incremental.program import Costs, Program, count_costs, make_program
+from jaxsens.incremental.program import Costs, Program, count_costs, make_program, table_size
 
-__all__ = ["Costs", "Explanation", "Program", "count_costs", "explain", "make_program"]
+__all__ = [
+    "Costs",
+    "Explanation",
+    "Program",
+    "count_costs",
+    "explain",
+    "make_program",
+    "table_size",
+]

@@ -66,7 +66,7 @@ class Explanation:
                 f"{step.name[:28]:28} {shape:>20} {edited:>8} {_short(step.plain):>10} "
                 f"{_short(step.incremental):>10}{mark}"
             )
-        gain = self.plain / self.incremental
+        gain = self.plain / max(self.incremental, 1.0)
         lines.append(
             f"{_short(self.plain)} operations a forward pass, {_short(self.incremental)} an edit: "
             f"{gain:.1f}× fewer{f', in {self.buckets} buckets' if self.buckets > 1 else ''}; "
@@ -92,6 +92,8 @@ def explain(
     context: Any = None,
 ) -> Explanation:
     """What an edit reaches, operation by operation; nothing is compiled or run.
+
+    Raises what a model raises that cannot be mapped over edits: it takes whole forward passes.
 
     Args:
       apply_fn: the model, as for `sensitivity`.

@@ -122,11 +122,18 @@ def input_layout(grid: Grid, shape: tuple[int, ...]) -> Layout:
     starts = np.clip(starts.reshape(num, len(shape)), 0, np.subtract(shape, window))
     touched = np.ones((num, 1), bool)
     for axis, (n, width) in enumerate(zip(shape, window, strict=True)):
-        places = np.arange(n) - starts[:, axis, None]
+        places = np.arange(1 if width == n else n) - starts[:, axis, None]
         inside = (places >= 0) & (places < width)
-        touched = touched[..., None] & inside.reshape(num, *(1,) * (axis + 1), n)
+        touched = touched[..., None] & inside.reshape(num, *(1,) * (axis + 1), inside.shape[1])
     tables = [runs(starts[:, axis], width) for axis, width in enumerate(window)]
     return as_layout((1, *shape), [None, *tables], touched)
+
+
+def table_size(grid: Grid, shape: tuple[int, ...]) -> int:
+    """Entries of the table that says what each position touches: T times the windowed axes."""
+    window = grid.window_shape(shape)
+    windowed = (n for n, width in zip(shape, window, strict=True) if width < n)
+    return math.prod((*grid.layout(shape), *windowed))
 
 
 @dataclass(frozen=True)
@@ -181,13 +188,15 @@ def _costs(apply_fn, leaves, tree, grid, samples, platform) -> Costs:
         if buckets > 1 and num < 4 * buckets:
             continue
         clean = jax.make_jaxpr(program.clean)(params, x, context)
+        values = jax.eval_shape(program.clean, params, x, context)
         total, widest, kept = 0.0, 1, 1
         for bucket, (positions, _) in enumerate(program.buckets):
-            jaxpr = _bucket_jaxpr(program, bucket, grid, samples, (params, x, context))
+            jaxpr = _bucket_jaxpr(program, bucket, grid, samples, values, x)
             # The last two inputs are the position and its windows: the rest is done once a block.
             total += len(positions) * flops.count_from(jaxpr, jaxpr.invars[-2:])
             widest = max(widest, *output_bytes(jaxpr))
-            kept = max(kept, _taken_bytes(program, jaxpr, (params, x, context)))
+            num_params = len(jax.tree.leaves(params))
+            kept = max(kept, _taken_bytes(jaxpr, values, set(program.trace.inputs[:num_params])))
         edits = num * samples
         plain = flops.count(jax.make_jaxpr(program.forward)(params, x, context).jaxpr)
         once = flops.count(clean.jaxpr)
@@ -199,20 +208,18 @@ def _costs(apply_fn, leaves, tree, grid, samples, platform) -> Costs:
     return best
 
 
-def _taken_bytes(program: Program, jaxpr: Any, one: tuple) -> int:
+def _taken_bytes(jaxpr: Any, values: list[Any], params: set[int]) -> int:
     """Bytes of the clean values of an example that edits take; parameters are no example's."""
-    params = set(program.trace.inputs[: len(jax.tree.leaves(one[0]))])
-    values = jax.eval_shape(program.clean, *one)
     owners = [number for number, value in enumerate(values) for _ in jax.tree.leaves(value)]
     taken = {atom for each in jaxpr.eqns for atom in each.invars if not isinstance(atom, Literal)}
     leaves = zip(owners, jaxpr.invars, strict=False)  # the last inputs are no values
     return sum(bytes_of(a.aval) for number, a in leaves if a in taken and number not in params)
 
 
-def _bucket_jaxpr(program: Program, bucket: int, grid: Grid, samples: int, one: tuple) -> Any:
+def _bucket_jaxpr(
+    program: Program, bucket: int, grid: Grid, samples: int, values: list[Any], x: Any
+) -> Any:
     """All edits of one position, as a function of the clean values."""
-    params, x, context = one
-    values = jax.eval_shape(program.clean, params, x, context)
     windows = jax.ShapeDtypeStruct((samples, *grid.window_shape(tuple(x.shape))), x.dtype)
 
     def edits(values, index, windows):

@@ -9,7 +9,8 @@ import pytest
 from jax import lax
 from jax.sharding import AxisType, PartitionSpec
 
-from jaxsens import Gaussian, Perturbation, Tokens, engine, explain, sensitivity
+from jaxsens import Gaussian, Patches, Perturbation, Tokens, engine, explain, sensitivity
+from jaxsens.incremental import table_size
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(size=(6, 10, 4)).astype(np.float32)
@@ -88,12 +89,42 @@ def test_the_same_flips_and_it_says_how(f, grid, reused):
     np.testing.assert_array_equal(insisted.totals, measured(f, False, grid).totals)
 
 
-def test_what_cannot_be_mapped_takes_whole_passes():
-    automatic = measured(by_callback, "auto")
+def by_callback_on_context(_, x, context):
+    scale = jax.pure_callback(np.tanh, jax.ShapeDtypeStruct(context.shape, context.dtype), context)
+    wide = jnp.tanh(x @ jnp.ones((4, 64)) * scale[:, None, None]) @ jnp.ones((64, 64))
+    return jnp.tanh(wide).mean(axis=1)[:, :40] @ W
+
+
+@pytest.mark.parametrize(
+    ("f", "options"),
+    [
+        pytest.param(by_callback, {}, id="edits"),
+        pytest.param(
+            by_callback_on_context, {"context": np.ones(len(X), np.float32)}, id="examples"
+        ),
+    ],
+)
+def test_what_cannot_be_mapped_takes_whole_passes(f, options):
+    with pytest.warns(UserWarning, match="cannot be mapped over edits"):
+        automatic = measured(f, "auto", **options)
     assert not automatic.provenance.incremental
-    np.testing.assert_array_equal(automatic.totals, measured(by_callback, False).totals)
+    np.testing.assert_array_equal(automatic.totals, measured(f, False, **options).totals)
     with pytest.raises(NotImplementedError, match="vmap"):
-        measured(by_callback, True)
+        measured(f, True, **options)
+
+
+def test_tables_that_would_be_too_large_are_not_made():
+    assert table_size(Tokens(), (512, 768)) == 512 * 512
+    assert table_size(Patches(1), (32, 32, 3)) == 1024 * 1024
+    images, weights = np.ones((1, 128, 128, 1), np.float32), jnp.ones((128 * 128, 2))
+    perturbation = Perturbation(Patches(1), NOISE)
+    mask = np.arange(128 * 128)[None] < 3
+
+    def f(weights, x):
+        return x.reshape(len(x), -1) @ weights
+
+    found = sensitivity(f, weights, images, perturbation, 1, key=jax.random.key(0), mask=mask)
+    assert not found.provenance.incremental
 
 
 def test_outputs_that_are_not_finite_are_an_error_all_the_same():
@@ -110,6 +141,11 @@ def test_explain_passes_over_operations_without_results():
     assert [step.name for step in steps] == ["reshape", "dot_general"]
 
 
+def test_explain_tells_of_a_constant():
+    found = explain(lambda _, x: jnp.ones((len(x), 5)), (), X, Perturbation(Tokens(), NOISE))
+    assert "whole forward passes" in str(found)
+
+
 def test_many_samples_are_cut():
     def f(_, x):
         return read(jnp.tanh(x))
@@ -121,8 +157,8 @@ def test_many_samples_are_cut():
     np.testing.assert_array_equal(whole.totals, cut.totals)
 
 
-@pytest.mark.parametrize("num_samples", [5, 5_000])
-def test_temporaries_stay_within_a_few_budgets(num_samples, monkeypatch):
+@pytest.mark.parametrize(("num_samples", "num_examples"), [(5_000, 6), (5, 600)])
+def test_temporaries_stay_within_some_budgets(num_samples, num_examples, monkeypatch):
     budget, temporaries = 100_000, []
 
     def watched(*arguments):
@@ -132,10 +168,16 @@ def test_temporaries_stay_within_a_few_budgets(num_samples, monkeypatch):
 
     def deep(_, x):
         for _ in range(6):
-            x = jnp.tanh(convolved(jnp.tile(x, (1, 10, 1)))[:, ::10])
+            x = jnp.tanh(convolved(jnp.tile(x, (1, 40, 1)))[:, ::40])
         return read(x)
 
     jitted = engine._chunk_totals
+    watched.eval_shape = jitted.eval_shape
     monkeypatch.setattr(engine, "_chunk_totals", watched)
-    measured(deep, True, num_samples=num_samples, chunk_bytes=budget)
-    assert 0 < max(temporaries) < 12 * budget
+    x = np.tile(X, (num_examples // len(X), 1, 1))
+    sensitivity(
+        deep, (), x, Perturbation(Tokens(), NOISE), num_samples, key=jax.random.key(0),
+        incremental=True, chunk_bytes=budget, devices=jax.local_devices()[:1],
+        mask=np.arange(10)[None] < np.where(np.arange(num_examples) < 4, 2, 0)[:, None],
+    )  # fmt: skip
+    assert 0 < max(temporaries) < 14 * budget
