@@ -94,7 +94,8 @@ class Dropout(nn.Module):
 def gelu(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """The exact GELU, x Φ(x), with Φ by erf as PyTorch has it.
 
-    Flax's exact GELU takes erfc, which is no better beside 1 and two and a half times as slow.
+    Flax's exact GELU takes erfc, which keeps the digits of tiny results far below 0 (here the error
+    is below 1e-6, not relative to them) and is two and a half times as slow on a CPU.
     """
     return 0.5 * x * (1 + lax.erf(x * math.sqrt(0.5)))
 
