@@ -4,7 +4,12 @@ Models are trained from scratch on pairs of texts. Then noise goes on one layer-
 a time, the same for every model, and what is counted is how often the prediction changes.
 
     python -m jaxsens.run --exp language
+        generated paraphrases, 6 min on one core: RoBERTa 0.069, GPT-2 0.069, with ReLU 0.124,
+        LSTM 0.161
     python -m jaxsens.run --exp language --preset small --dataset mrpc --data-dir DATA
+        MRPC, 41 min on one core of an AMD EPYC: GPT-2 0.001, RoBERTa with ReLU 0.007, RoBERTa
+        0.016, LSTM 0.045; treated alike, RoBERTa keeps half of the lead that the authors' code
+        gives it
     python -m jaxsens.run --exp language --preset small --data-dir DATA
 
 The authors' code treats the two models differently: RoBERTa's noisy embeddings are embedded a
