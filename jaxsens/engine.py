@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens import incremental, runtime
@@ -191,13 +191,14 @@ def trace_reuse(work: Work) -> None:
 
     Raises what they raise if they cannot be mapped. JAX keeps the trace for the measurement.
     """
-    num = work.plan.chunk * work.mesh.size
+    split = NamedSharding(work.mesh, SPLIT)
 
     def of_rows(array: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((num, *array.shape[1:]), array.dtype)
+        shape = (work.plan.chunk * work.mesh.size, *array.shape[1:])
+        return jax.ShapeDtypeStruct(shape, array.dtype, sharding=split)
 
     x, context, names = jax.tree.map(of_rows, (work.x, work.context, work.names))
-    num_valid = jax.ShapeDtypeStruct((work.mesh.size,), np.int32)
+    num_valid = jax.ShapeDtypeStruct((work.mesh.size,), np.int32, sharding=split)
     _chunk_totals.eval_shape(
         work.question, work.plan, work.mesh, work.params, x, context, names, num_valid, work.key,
         work.pool,
