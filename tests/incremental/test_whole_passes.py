@@ -157,7 +157,9 @@ def test_many_samples_are_cut():
     np.testing.assert_array_equal(whole.totals, cut.totals)
 
 
-@pytest.mark.parametrize(("num_samples", "num_examples"), [(5_000, 6), (5, 600)])
+@pytest.mark.parametrize(
+    ("num_samples", "num_examples"), [(5_000, 6), pytest.param(5, 600, marks=pytest.mark.slow)]
+)
 def test_temporaries_stay_within_some_budgets(num_samples, num_examples, monkeypatch):
     budget, temporaries = 100_000, []
 
