@@ -27,8 +27,8 @@ from jaxsens.incremental.trace import Prepare, Trace, trace, value_of
 from jaxsens.incremental.values import Place
 
 #: More buckets are taken only if they save this share: each is compiled by itself.
-_WORTH_A_BUCKET = 0.08
-_BUCKETS = (1, 4)
+_WORTH_A_BUCKET = 0.07
+_BUCKETS = (1, 4, 8)
 #: Incremental evaluation is taken if it needs less than this share of the operations: its own are
 #: slower, and where it saves less (ConvMixer, DenseNet, deep ViTs) it gained nothing or lost.
 _WORTHWHILE = 0.75
