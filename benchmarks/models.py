@@ -17,7 +17,7 @@ _TEXT: dict[str, Any] = {
 
 #: The papers' models. The embeddings' tables are as small as can be: noise enters after them.
 SETTINGS = {
-    "mlp": Setting("MLP", {"num_classes": 10}, num_images=400),
+    "mlp": Setting("MLP", {"num_classes": 10}, num_images=1600),
     "cnn": Setting("CNN", {"num_classes": 10}, num_images=40),
     "vit": Setting(
         "ViTSmall",

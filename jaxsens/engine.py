@@ -367,11 +367,13 @@ def check_finite(changes: Float[np.ndarray, "n T"], examples: np.ndarray) -> Non
 
 
 def _pieces(indices: np.ndarray, plan: Plan, num_devices: int, streams: int) -> list[np.ndarray]:
-    """Examples of each call: as many to all of the calls that are under way at a time."""
-    calls = -(-len(indices) // (plan.chunk * num_devices))
+    """Examples of each call: whole groups, as many to all of the calls under way at a time."""
+    together = plan.group * num_devices
+    groups = np.arange(-(-len(indices) // together))
+    calls = -(-len(groups) // (plan.chunk // plan.group))
     calls = -(-calls // streams) * streams
-    most = -(-len(indices) // (plan.group * num_devices))
-    return np.array_split(indices, max(1, min(calls, most)))
+    shares = np.array_split(groups, max(1, min(calls, len(groups))))
+    return np.split(indices, [share[0] * together for share in shares[1:]])
 
 
 def _deal(
