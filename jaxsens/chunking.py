@@ -1,8 +1,9 @@
 """How a measurement is cut to fit a byte budget.
 
-A forward pass of the model on `rows` inputs at once holds about rows × (bytes of the widest
-intermediate of one input). On a CPU the fastest choice is the largest number of rows whose
-intermediates stay in the cache; on an accelerator, as many as fill it.
+A forward pass of the model on `rows` inputs at once has intermediates of at most rows × (bytes of
+the widest one of one input). On a CPU the fastest choice is the largest number of rows whose
+intermediates stay in the cache; on an accelerator, as many as fill it. Several are alive at a time,
+so the widest gets a share of the budget, and clean values that are kept for reuse another.
 
 Assumption: intermediates grow linearly with the number of inputs, which holds for any model that
 treats its inputs independently.
@@ -16,9 +17,10 @@ from typing import Any
 
 import jax
 
-#: Bytes that the widest intermediate of one pass may take. On a CPU every core has a pass under
-#: way; with 3 MB each the papers' models were fastest, or within a fifth of it (1 to 16 MB tried).
-DEFAULT_BYTES = {"cpu": 3 << 20, "gpu": 512 << 20, "tpu": 512 << 20}
+#: Bytes that the intermediates of one call may take together. On a CPU every core has a call under
+#: way; with 3 MB each for the widest intermediate, the sixteenth part, the papers' models were
+#: fastest, or within a fifth of it (1 to 16 MB tried).
+DEFAULT_BYTES = {"cpu": 48 << 20, "gpu": 8 << 30, "tpu": 8 << 30}
 
 #: Examples that one jitted call takes at the most: enough to hide the dispatch, few enough for a
 #: progress bar that moves.
@@ -100,14 +102,43 @@ def _even(num: int, most: int) -> int:
     return math.ceil(num / math.ceil(num / max(1, most)))
 
 
-def rows_within(
-    num_bytes: int | None,
-    apply_fn: Callable,
-    params: Any,
-    example: Any,
-    platform: str | None = None,
-) -> int:
-    """How many inputs fit through the model at once, by default in the platform's own budget.
+@dataclass(frozen=True)
+class Budget:
+    """Bytes of one call.
+
+    Attributes:
+      total: of all intermediates. XLA's own count of them stays below it (tests/test_memory.py),
+        unless one edit, or the clean values of one example, are too large by themselves.
+    """
+
+    total: int
+
+    @property
+    def widest(self) -> int:
+        """Of the widest intermediate: a pass holds a few of them at a time."""
+        return self.total // 16
+
+    @property
+    def clean(self) -> int:
+        """Of the clean values that are kept for edits; with less, GPT-2 became slower."""
+        return self.total // 2
+
+
+def budget(num_bytes: int | None, platform: str) -> Budget:
+    """The given number of bytes, or the platform's own.
+
+    >>> budget(None, "cpu").widest
+    3145728
+    """
+    if num_bytes is None:
+        return Budget(DEFAULT_BYTES.get(platform, DEFAULT_BYTES["gpu"]))
+    if num_bytes < 1:
+        raise ValueError(f"chunk_bytes must be positive; got {num_bytes}")
+    return Budget(num_bytes)
+
+
+def rows_within(num_bytes: int, apply_fn: Callable, params: Any, example: Any) -> int:
+    """How many inputs fit through the model at once, if its widest intermediate has that room.
 
     `example` is the shape of one input, or a tuple of all that `apply_fn` takes beside `params`.
 
@@ -115,19 +146,9 @@ def rows_within(
     >>> rows_within(4000, lambda params, x: x.sum(axis=1), (), example)
     10
     """
-    num_bytes = budget(num_bytes, platform)
     inputs = example if isinstance(example, tuple) else (example,)
     leaves, treedef = jax.tree.flatten((jax.tree.map(jax.typeof, params), inputs))
     return max(1, num_bytes // _row_bytes(apply_fn, tuple(leaves), treedef))
-
-
-def budget(num_bytes: int | None, platform: str | None = None) -> int:
-    """The byte budget: the given one, or the platform's own."""
-    if num_bytes is None:
-        return DEFAULT_BYTES.get(platform or jax.default_backend(), DEFAULT_BYTES["gpu"])
-    if num_bytes < 1:
-        raise ValueError(f"chunk_bytes must be positive; got {num_bytes}")
-    return num_bytes
 
 
 @functools.lru_cache(maxsize=256)

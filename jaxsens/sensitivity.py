@@ -26,14 +26,12 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Int, PRNGKeyArray, Shaped
 
 from jaxsens import engine, metrics, runtime, sampling
-from jaxsens.chunking import budget, rows_within
+from jaxsens.chunking import Budget, budget, rows_within
 from jaxsens.estimate import Provenance, SensitivityEstimate
 from jaxsens.grids import Grid
 from jaxsens.incremental import count_costs, table_size
 from jaxsens.perturbation import Perturbation
 
-#: Clean values of the examples that go together may take this many byte budgets.
-_CLEAN_BUDGETS = 8
 #: Entries from which on a table of what each position touches is too large to look into reuse.
 _LARGEST_TABLE = 1 << 25
 
@@ -86,9 +84,9 @@ def sensitivity(
         the operations, with a warning and whole passes instead where the model cannot be mapped
         over edits; there True raises. Where reuse gives a number that is not finite, and at random
         positions, whole passes are taken always.
-      chunk_bytes: how large the widest intermediate of one pass may be; default by device. Clean
-        values that are kept for reuse may take eight times as much besides. On a CPU as many passes
-        as it has cores, 8 at the most, are under way at a time.
+      chunk_bytes: memory that the intermediates of one call may take, if one edit and the clean
+        values of one example fit into it; default by device. On a CPU as many calls as it has
+        cores, 8 at the most, are under way at a time.
       devices: devices to use; default all of this process. Changes no number.
       progress: called with (done, all, running mean).
 
@@ -126,6 +124,7 @@ def sensitivity(
 
     mesh = runtime.local_mesh(devices)
     platform = runtime.platform(mesh)
+    room = budget(chunk_bytes, platform)
     with jax.default_matmul_precision(runtime.PRECISION):
         work = engine.Work(
             question=engine.Question(apply_fn, perturbation, metric, samples, exact),
@@ -136,7 +135,7 @@ def sensitivity(
             names=names,
             key=runtime.place(key, mesh, runtime.SAME),
             mesh=mesh,
-            rows=rows_within(chunk_bytes, apply_fn, params, _shapes(inputs), platform),
+            rows=rows_within(room.widest, apply_fn, params, _shapes(inputs)),
             reuse=_reuse(
                 incremental,
                 apply_fn,
@@ -145,7 +144,7 @@ def sensitivity(
                 perturbation.grid,
                 samples,
                 platform,
-                budget(chunk_bytes, platform),
+                room,
             ),
             progress=progress,
         )
@@ -182,7 +181,7 @@ def sensitivity(
 
 def _reuse(
     wanted: bool | str, apply_fn: engine.ApplyFn, params: Any, one: Any, grid: Grid, samples: int,
-    platform: str, num_bytes: int,
+    platform: str, room: Budget,
 ) -> engine.Reuse | None:  # fmt: skip
     """How to reuse what edits cannot reach, or None for whole forward passes."""
     if wanted not in (True, False, "auto"):
@@ -201,8 +200,8 @@ def _reuse(
         return None
     return engine.Reuse(
         buckets=costs.buckets,
-        rows=max(1, num_bytes // costs.bytes),
-        examples=_CLEAN_BUDGETS * num_bytes // costs.clean_bytes,
+        rows=max(1, room.widest // costs.bytes),
+        examples=room.clean // costs.clean_bytes,
         cost=costs.incremental / max(costs.plain, 1.0),
     )
 

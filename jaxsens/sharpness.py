@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Int, PRNGKeyArray, Shaped
 
 from jaxsens import runtime, weight_noise
-from jaxsens.chunking import make_plan, rows_within
+from jaxsens.chunking import budget, make_plan, rows_within
 from jaxsens.engine import ApplyFn, Progress
 from jaxsens.sensitivity import typed_key
 from jaxsens.sharpness_engine import PerturbedApplyFn, Question, Work, measure
@@ -70,7 +70,8 @@ def sharpness(
         for a comparison with code that leaves dropout on there. It has its own key for every draw
         and batch; the last batch is filled up with copies of its last example. Results then depend
         on how `chunk_bytes` and `devices` cut the examples into batches.
-      chunk_bytes: how large the widest intermediate of a forward pass may be; default by device.
+      chunk_bytes: memory that the intermediates of one call may take, beside S perturbed copies of
+        the weights; default by device.
       devices: devices to use; default all of this process. Changes no number.
       progress: called with (passes done, all, running mean of the flips).
 
@@ -97,6 +98,7 @@ def sharpness(
     labels = None if y is None else _checked_labels(y, len(x), num_classes)
 
     mesh = runtime.local_mesh(devices)
+    room = budget(chunk_bytes, runtime.platform(mesh))
     example = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
     with jax.default_matmul_precision(runtime.PRECISION):
         work = Work(
@@ -108,9 +110,7 @@ def sharpness(
             num_draws=num_draws,
             key=runtime.place(key, mesh, runtime.SAME),
             mesh=mesh,
-            plan=make_plan(
-                rows_within(chunk_bytes, apply_fn, params, example, runtime.platform(mesh)), 1
-            ),
+            plan=make_plan(rows_within(room.widest, apply_fn, params, example), 1),
             progress=progress,
         )
         tables = measure(work)

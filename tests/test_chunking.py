@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxsens.chunking import DEFAULT_BYTES, MAX_CHUNK, make_plan, rows_within
+from jaxsens.chunking import DEFAULT_BYTES, MAX_CHUNK, budget, make_plan, rows_within
 
 
 @given(st.integers(1, 10**7), st.integers(1, 10**5))
@@ -85,16 +85,15 @@ def test_a_tiny_budget_still_holds_one_row():
 
 
 def test_the_default_budget_is_the_platform_s():
-    on_cpu = rows_within(None, widening, PARAMS, example(10), "cpu")
-    on_gpu = rows_within(None, widening, PARAMS, example(10), "gpu")
-    assert on_cpu == DEFAULT_BYTES["cpu"] // 4000
-    assert on_gpu == DEFAULT_BYTES["gpu"] // 4000
-    assert rows_within(None, widening, PARAMS, example(10), "new") == on_gpu
+    assert budget(None, "cpu").total == DEFAULT_BYTES["cpu"]
+    assert budget(None, "gpu").total == DEFAULT_BYTES["gpu"]
+    assert budget(None, "new") == budget(None, "gpu")
+    assert budget(5_000, "gpu").total == 5_000
 
 
 def test_a_budget_is_positive():
     with pytest.raises(ValueError, match="chunk_bytes must be positive; got 0"):
-        rows_within(0, widening, PARAMS, example(10))
+        budget(0, "cpu")
 
 
 def test_planning_traces_a_model_once():
@@ -105,5 +104,5 @@ def test_planning_traces_a_model_once():
         return x @ params
 
     for _ in range(3):
-        rows_within(None, counting, jnp.ones((4, 2)), example(4))
+        rows_within(4000, counting, jnp.ones((4, 2)), example(4))
     assert traces == [(1, 4), (2, 4)]

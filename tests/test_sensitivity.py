@@ -313,7 +313,7 @@ def test_other_metrics_agree_with_the_loop_too(metric, change):
 
 @pytest.mark.parametrize("n", [1, 7, 300])
 @pytest.mark.parametrize(
-    ("num_devices", "chunk_bytes"), [(1, None), (1, 1), (2, 2_000), (8, 1 << 30)]
+    ("num_devices", "chunk_bytes"), [(1, None), (1, 1), (2, 32_000), (8, 1 << 34)]
 )
 def test_no_cut_of_the_work_changes_a_number(n, num_devices, chunk_bytes):
     x, params = images(n), mlp()
@@ -330,7 +330,7 @@ def test_random_positions_do_not_depend_on_the_cut_either(options):
     x, params = images(300), mlp()
     one = measure(apply_mlp, params, x, NOISE, 20, **options)
     many = measure(
-        apply_mlp, params, x, NOISE, 20, devices=jax.devices(), chunk_bytes=5_000, **options
+        apply_mlp, params, x, NOISE, 20, devices=jax.devices(), chunk_bytes=80_000, **options
     )
     assert one.provenance.positions == "random"
     assert same(one, many)
@@ -354,7 +354,7 @@ def test_context_reaches_the_model_beside_its_own_example(options):
     tall = np.concatenate([x, below.astype(np.float32)[:, None, :, None]], axis=1)
     taller = np.concatenate([tall, np.zeros((9, 1, 4, 1), np.float32)], axis=1)
     mask = np.arange(6)[None] < np.full((9, 1), 4)
-    est = measure(beside, params, x, NOISE, 3, context=context, chunk_bytes=300, **options)
+    est = measure(beside, params, x, NOISE, 3, context=context, chunk_bytes=4_800, **options)
     other = measure(inside, params, taller, NOISE, 3, mask=mask, **options)
     assert np.array_equal(est.totals, other.totals[:, :4])
     assert est.totals.sum() > 0
@@ -372,7 +372,7 @@ def test_jit_off_is_the_same():
     x, params = cube(3), mlp(features=3)
     jitted = measure(apply_mlp, params, x, FLIP, "all")
     with jax.disable_jit():
-        eager = measure(apply_mlp, params, x, FLIP, "all", chunk_bytes=100)
+        eager = measure(apply_mlp, params, x, FLIP, "all", chunk_bytes=1_600)
     assert jitted.totals.any()
     assert same(jitted, eager)
 

@@ -193,7 +193,7 @@ def test_a_plain_loop_gives_the_same_changes(noise):
 
 @pytest.mark.parametrize("n", [1, 7, 300])
 @pytest.mark.parametrize(
-    ("num_devices", "chunk_bytes"), [(1, None), (1, 1), (2, 2_000), (8, 1 << 30)]
+    ("num_devices", "chunk_bytes"), [(1, None), (1, 1), (2, 32_000), (8, 1 << 34)]
 )
 def test_no_cut_of_the_examples_changes_a_number(n, num_devices, chunk_bytes):
     params = mlp()
@@ -228,7 +228,7 @@ def test_more_draws_extend_fewer():
 
 @pytest.mark.slow
 def test_jit_off_is_the_same():
-    options = {"num_samples": 2, "y": labels(5), "chunk_bytes": 500}
+    options = {"num_samples": 2, "y": labels(5), "chunk_bytes": 8_000}
     jitted = measure(apply_mlp, mlp(), inputs(5), **options)
     with jax.disable_jit():
         close(measure(apply_mlp, mlp(), inputs(5), **options), jitted)
