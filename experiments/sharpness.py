@@ -15,7 +15,8 @@ prediction (ShPred), and beyond the paper the squared change and the loss.
 
 All models get the same noise, so differences are paired by draw and by image. The code released
 with the paper compares the clean model in eval mode with a noisy copy in training mode (dropout on,
-batch statistics of the batch): `--released` measures that too.
+BatchNorm with the statistics of the batch): `--released` measures that too, in batches as large as
+those of training.
 """
 
 import dataclasses
@@ -163,6 +164,7 @@ def _sharpness(
         y=images.y[some],
         mask={name: name == "params" for name in variables},
         perturbed_apply_fn=_in_training_mode(each.model) if training else None,
+        perturbed_batch=each.recipe.batch_size,
     )
 
 

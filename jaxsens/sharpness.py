@@ -42,6 +42,7 @@ def sharpness(
     y: ArrayLike | None = None,
     mask: Any = None,
     perturbed_apply_fn: PerturbedApplyFn | None = None,
+    perturbed_batch: int = 100,
     chunk_bytes: int | None = None,
     devices: Sequence[jax.Device] | None = None,
     progress: Progress | None = None,
@@ -67,9 +68,10 @@ def sharpness(
         it, default all. Running statistics are not weights: for Flax variables with BatchNorm give
         `{"params": True, "batch_stats": False}`.
       perturbed_apply_fn: `(params, x, key) -> logits` for the perturbed pass, default `apply_fn`:
-        for a comparison with code that leaves dropout on there. It has its own key for every draw
-        and batch; the last batch is filled up with copies of its last example. Results then depend
-        on how `chunk_bytes` and `devices` cut the examples into batches.
+        for a comparison with code that leaves dropout on there, or takes statistics of the batch.
+        It has its own key for every draw and batch.
+      perturbed_batch: how many consecutive examples `perturbed_apply_fn` gets at a time, and
+        nothing beside them; the last batch may be smaller. `chunk_bytes` has no say then.
       chunk_bytes: memory that the intermediates of one call may take, beside S perturbed copies of
         the weights; default by device.
       devices: devices to use; default all of this process. Changes no number.
@@ -93,7 +95,9 @@ def sharpness(
     key, x = typed_key(key), _checked_inputs(x)
     weight_noise.check_noise(perturbation)
     selected = weight_noise.select(params, mask)
-    num_draws = _checked_samples(num_samples)
+    num_draws = _whole_number("num_samples", num_samples)
+    together = _whole_number("perturbed_batch", perturbed_batch)
+    batch = None if perturbed_apply_fn is None else together
     num_classes = _checked_outputs(apply_fn, perturbed_apply_fn, params, x, key)
     labels = None if y is None else _checked_labels(y, len(x), num_classes)
 
@@ -111,6 +115,7 @@ def sharpness(
             key=runtime.place(key, mesh, runtime.SAME),
             mesh=mesh,
             plan=make_plan(rows_within(room.widest, apply_fn, params, example), 1),
+            batch=batch,
             progress=progress,
         )
         tables = measure(work)
@@ -126,6 +131,7 @@ def sharpness(
             num_devices=mesh.size * jax.process_count(),
             seconds=time.perf_counter() - started,
             num_passes=work.num_passes,
+            perturbed_batch=batch,
         ),
     )
 
@@ -141,10 +147,10 @@ def _checked_inputs(x: ArrayLike) -> Shaped[np.ndarray, "n ..."]:
     return x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False)
 
 
-def _checked_samples(num_samples: Any) -> int:
-    if not isinstance(num_samples, int | np.integer) or num_samples < 1:
-        raise ValueError(f"num_samples must be a whole number >= 1; got {num_samples!r}")
-    return int(num_samples)
+def _whole_number(name: str, number: Any) -> int:
+    if not isinstance(number, int | np.integer) or number < 1:
+        raise ValueError(f"{name} must be a whole number >= 1; got {number!r}")
+    return int(number)
 
 
 def _checked_outputs(

@@ -4,6 +4,10 @@ One jitted program draws a block of copies of the weights, another takes a chunk
 all of them. Their static shapes depend on the model, S and the byte budgets alone: a remainder is
 padded and the padding skipped, so that a model is compiled once whatever the number of examples.
 
+A perturbed pass of its own kind may look at its whole batch (BatchNorm in training mode). It gets
+the same batches for any cut of the work, without padding: whole batches are dealt out to the
+devices, and the examples that are left form a smaller batch, which is compiled by itself.
+
 The copies go through the model one after another, the clean one first. A model vmapped over its
 weights would have grouped convolutions, which made a CNN 3.5 times slower on a CPU.
 """
@@ -22,7 +26,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens import metrics, runtime, weight_noise
-from jaxsens.chunking import Plan
+from jaxsens.chunking import MAX_CHUNK, Plan
 from jaxsens.engine import ApplyFn, Progress
 from jaxsens.runtime import SAME, SPLIT
 from jaxsens.weight_noise import WeightNoise
@@ -75,7 +79,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Work:
-    """A question, and all that it is asked about."""
+    """A question, and all that it is asked about.
+
+    `batch`: how many consecutive examples are a batch that no cut may divide or fill up; None if
+    examples do not look at each other, and the plan says how many go together.
+    """
 
     question: Question
     noise: WeightNoise
@@ -86,6 +94,7 @@ class Work:
     key: PRNGKeyArray
     mesh: Mesh
     plan: Plan
+    batch: int | None
     progress: Progress | None
 
     @functools.cached_property
@@ -103,39 +112,85 @@ class Work:
         return len(self.x) * (self.num_draws + math.ceil(self.num_draws / self.block))
 
 
+@dataclass(frozen=True)
+class Part:
+    """Consecutive examples that are cut in one way, in batches of `together`."""
+
+    start: int
+    stop: int
+    together: int
+    plan: Plan
+
+    @property
+    def num_batches(self) -> int:
+        """The batches of all hosts."""
+        return (self.stop - self.start) // self.together
+
+    @property
+    def share(self) -> slice:
+        """The examples that this process measures: whole batches."""
+        batches = runtime.host_share(self.num_batches)
+        return slice(*(self.start + self.together * at for at in (batches.start, batches.stop)))
+
+    def dealt(self, num_devices: int) -> Int[np.ndarray, "devices c"]:
+        """Examples of each device in the first call: batches in turn, so that all have as many."""
+        batches = np.arange(self.plan.chunk // self.together * num_devices)
+        rows = self.together * batches[:, None] + np.arange(self.together)[None, :]
+        return rows.reshape(-1, num_devices, self.together).swapaxes(0, 1).reshape(num_devices, -1)
+
+    def gather(self, local: Float[np.ndarray, "_ S"]) -> Float[np.ndarray, "_ S"]:
+        """This process's share of a table, with those of all others."""
+        batches = local.reshape(-1, self.together, local.shape[1])
+        return runtime.gather_hosts(batches, self.num_batches).reshape(-1, local.shape[1])
+
+
+def _parts(work: Work) -> list[Part]:
+    """All examples; of batches that must stay as they are, the whole ones and a smaller last."""
+    n = len(work.x)
+    if work.batch is None:
+        return [Part(0, n, 1, work.plan)]
+    whole = n // work.batch * work.batch
+    cut = [(0, whole, work.batch), (whole, n, n - whole)]
+    return [Part(*each, _plan_of_batches(each[2])) for each in cut if each[0] < each[1]]
+
+
+def _plan_of_batches(size: int) -> Plan:
+    return Plan(chunk=max(1, MAX_CHUNK // size) * size, group=size, block=1)
+
+
 def measure(work: Work) -> dict[str, Float[np.ndarray, "n S"]]:
     """The changes of every example under every draw, by name."""
-    share = runtime.host_share(len(work.x))
-    shape = (share.stop - share.start, work.num_draws)
-    tables = {name: np.zeros(shape, np.float32) for name in _names(work.labels)}
-    done, flips = 0, 0.0
-    # One call is under way on the devices while the results of the one before are received.
-    for rows, draws, changes in _one_behind(_calls(work, share)):
-        valid, new = rows < share.stop, np.unique(draws)
-        received = {name: np.asarray(changes[name])[valid, : len(new)] for name in tables}
-        if jax.process_count() == 1:
-            _check_finite(received, rows[valid], new)
-        for name, table in tables.items():
-            table[np.ix_(rows[valid] - share.start, new)] = received[name]
-        done += received["flips"].size
-        flips += float(received["flips"].sum())
-        if work.progress is not None:
-            work.progress(done, math.prod(shape), flips / done)
-    tables = {name: runtime.gather_hosts(table, len(work.x)) for name, table in tables.items()}
+    parts = _parts(work)
+    num_mine = sum(part.share.stop - part.share.start for part in parts)
+    gathered, done, flips = [], 0, 0.0
+    for part in parts:
+        share = part.share
+        shape = (share.stop - share.start, work.num_draws)
+        tables = {name: np.zeros(shape, np.float32) for name in _names(work.labels)}
+        # One call is under way on the devices while the results of the one before are received.
+        for rows, draws, changes in _one_behind(_calls(work, part)):
+            valid, new = rows < share.stop, np.unique(draws)
+            received = {name: np.asarray(changes[name])[valid, : len(new)] for name in tables}
+            if jax.process_count() == 1:
+                _check_finite(received, rows[valid], new)
+            for name, table in tables.items():
+                table[np.ix_(rows[valid] - share.start, new)] = received[name]
+            done += received["flips"].size
+            flips += float(received["flips"].sum())
+            if work.progress is not None:
+                work.progress(done, num_mine * work.num_draws, flips / done)
+        gathered.append({name: part.gather(table) for name, table in tables.items()})
+    tables = {name: np.concatenate([each[name] for each in gathered]) for name in gathered[0]}
     # A host that raised alone would leave the others waiting for its share.
     _check_finite(tables, np.arange(len(work.x)), np.arange(work.num_draws))
     return tables
 
 
 def _calls(
-    work: Work, share: slice
+    work: Work, part: Part
 ) -> Iterator[tuple[Int[np.ndarray, " c"], Int[np.ndarray, " B"], dict[str, Array]]]:
-    """(rows, draws, changes) of each call; rows beyond the share and repeated draws are padding.
-
-    Examples are dealt out to the devices in turn, so that all have about equally many.
-    """
-    num = work.mesh.size
-    dealt = np.arange(num)[:, None] + num * np.arange(work.plan.chunk)[None, :]
+    """(rows, draws, changes) of each call; rows beyond the share and repeated draws are padding."""
+    dealt, share = part.dealt(work.mesh.size), part.share
     for first in range(0, work.num_draws, work.block):
         draws = np.minimum(np.arange(first, first + work.block), work.num_draws - 1)
         placed = runtime.place(draws.astype(np.int32), work.mesh, SAME)
@@ -148,7 +203,7 @@ def _calls(
             labels = None if work.labels is None else work.labels[taken]
             batch = (work.x[taken], labels, taken.astype(np.int32), num_valid)
             changes = _chunk_changes(
-                work.question, work.plan, work.mesh, work.params, weights,
+                work.question, part.plan, work.mesh, work.params, weights,
                 *runtime.place(batch, work.mesh, SPLIT), work.key, placed,
             )  # fmt: skip
             yield rows, draws, changes

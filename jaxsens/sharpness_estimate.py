@@ -139,6 +139,7 @@ class SharpnessProvenance:
       num_weights: p, the numbers that the noise moved; Gaussian noise has norm about σ√p.
       perturbed_apply_fn: the name of the function that made the perturbed pass, if not `apply_fn`.
       num_passes: forward passes, clean ones included.
+      perturbed_batch: examples that it got at a time; None without it.
     """
 
     perturbation: str
@@ -150,6 +151,7 @@ class SharpnessProvenance:
     num_devices: int
     seconds: float
     num_passes: int
+    perturbed_batch: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,8 +210,8 @@ class SharpnessEstimate:
     @property
     def _noise(self) -> dict[str, Any]:
         """What estimates must share to be about the same perturbed models."""
-        fields = ("perturbation", "num_weights", "perturbed_apply_fn", "seed", "precision")
-        named = {field: getattr(self.provenance, field) for field in fields}
+        fields = ("perturbation", "num_weights", "perturbed_apply_fn", "perturbed_batch", "seed")
+        named = {field: getattr(self.provenance, field) for field in (*fields, "precision")}
         return named | {"num_draws": self.num_draws, "changes": tuple(self.changes)}
 
     def __str__(self) -> str:

@@ -350,11 +350,51 @@ def test_every_batch_and_draw_has_its_own_key():
         return jnp.broadcast_to(jax.random.normal(key, ()), (len(x),))
 
     est = measure(
-        lambda params, x: jnp.zeros(len(x)), jnp.zeros(1), inputs(600), num_samples=3,
-        perturbed_apply_fn=coin,
+        lambda params, x: jnp.zeros(len(x)), jnp.zeros(1), inputs(70), num_samples=3,
+        perturbed_apply_fn=coin, perturbed_batch=30,
     )  # fmt: skip
-    batches = [est.l1.per_example_draw[i] for i in (0, 256, 512)]
-    assert len(np.unique(batches)) == 9
+    assert len(np.unique(est.l1.per_example_draw)) == 3 * 3
+    for batch in (slice(0, 30), slice(30, 60), slice(60, 70)):
+        assert len(np.unique(est.l1.per_example_draw[batch])) == 3
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 300, 701])
+@pytest.mark.parametrize(("num_devices", "chunk_bytes"), [(1, None), (1, 1), (2, 2_000), (8, None)])
+def test_a_batch_is_its_own_examples_whatever_the_cut(n, num_devices, chunk_bytes, monkeypatch):
+    """A model that takes the mean off its batch, as BatchNorm in training mode does."""
+    monkeypatch.setattr(sharpness_engine, "WEIGHT_BYTES", 2 * 2 * 4 * (6 * 12 + 12 * 3))
+    x, params, size = inputs(n), mlp(), 8
+
+    def centred(params, x, key):
+        logits = apply_mlp(params, x)
+        return logits - logits.mean(axis=0, keepdims=True)
+
+    est = measure(
+        apply_mlp, params, x, Gaussian(sigma=0.0), 2, chunk_bytes=chunk_bytes,
+        devices=jax.devices()[:num_devices], perturbed_apply_fn=centred, perturbed_batch=size,
+    )  # fmt: skip
+    clean = np.asarray(apply_mlp(params, x))
+    means = [clean[at : at + size].mean(axis=0) for at in range(0, n, size)]
+    expected = np.repeat(np.abs(means).sum(axis=1), size)[:n]
+    for column in est.l1.per_example_draw.T:
+        np.testing.assert_allclose(column, expected, rtol=1e-4)
+    assert est.provenance.perturbed_batch == size
+    assert measure(apply_mlp, params, x[:3]).provenance.perturbed_batch is None
+
+
+def test_hosts_share_whole_batches(monkeypatch):
+    plan = sharpness_engine._plan_of_batches(40)
+    part = sharpness_engine.Part(0, 7 * 40, 40, plan)
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+    shares = []
+    for process in range(3):
+        monkeypatch.setattr(jax, "process_index", lambda process=process: process)
+        shares.append((part.share.start, part.share.stop))
+    assert shares == [(0, 80), (80, 160), (160, 280)]
+    dealt = part.dealt(num_devices=2)
+    assert plan.chunk == 240
+    assert [set(row // 40) for row in dealt] == [{0, 2, 4, 6, 8, 10}, {1, 3, 5, 7, 9, 11}]
+    assert np.array_equal(np.sort(dealt.ravel()), np.arange(2 * 240))
 
 
 def test_the_same_function_is_the_same_measurement():
@@ -487,6 +527,7 @@ def bad(message, **changes):
         bad("y must be class indices from 0 to 1; got values from -1 to 1",
             y=np.array([1, 1, -1]), apply_fn=linear, params=jnp.ones(6)),
         bad("chunk_bytes must be positive; got 0", chunk_bytes=0),
+        bad("perturbed_batch must be a whole number >= 1; got 0", perturbed_batch=0),
         bad(r"apply_fn must map a batch .* got tuple", apply_fn=lambda p, x: (x, x)),
         bad(r"apply_fn must map a batch .* got \(\)", apply_fn=lambda p, x: x.sum()),
         bad(r"perturbed_apply_fn must give logits of shape \(2, 3\), as apply_fn; got \(2, 6\)",
