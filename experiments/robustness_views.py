@@ -82,13 +82,16 @@ def transformer_claims(arms: Sequence[Arm], errors: Errors) -> list[Claim]:
         for other in (each for each in arms if not _is_transformer(each) and each.name in LABELS):
             mine, theirs = (errors[each.name].mean(axis=1) for each in (vit, other))
             wins = int((mine < theirs).sum())
+            less = errors[other.name].mean(axis=0) - errors[vit.name].mean(axis=0)
+            low, high = confidence_interval(less, (-math.inf, math.inf), 0.95)
             claims.append(
                 Claim(
                     statement=f"{vit.label} is more accurate than {other.label} on almost all "
                     "corruptions (at least four of five)",
                     paper="almost all, by eye in the figures",
                     measured=f"on {wins} of {len(mine)}; mean error {mine.mean():.4f} against "
-                    f"{theirs.mean():.4f}",
+                    f"{theirs.mean():.4f}, less by {less.mean():.4f}, 95 % interval {low:.4f} to "
+                    f"{high:.4f}",
                     holds=wins >= 0.8 * len(mine),
                 )
             )

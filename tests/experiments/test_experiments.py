@@ -15,6 +15,7 @@ from jaxsens import (
     ScatteredPixels,
     SensitivityEstimate,
     Whole,
+    data,
     sensitivity,
 )
 from jaxsens.run import load_experiment, main
@@ -148,6 +149,23 @@ def test_robustness_tests_every_model_on_every_corruption(tiny_run):
     for table in results["tables"]:
         assert "subset of 100 images (its training split has 2,000); models" in table["note"]
     assert "exact over all orders" in errors["note"]
+
+
+def test_transformers_are_compared_on_every_corruption_and_on_average():
+    robustness = load_experiment("robustness")
+    config = robustness.Config(models=("vit-small", "resnet"), interventions=())
+    # Of 40 images the ViT errs on 10 under every corruption, the ResNet on 20 under four of five.
+    vit, resnet = np.zeros((5, 40), bool), np.zeros((5, 40), bool)
+    vit[:, :10], resnet[:4, :20] = True, True
+    arms, errors = config.resolved("quick").arms(), {"vit-small": vit, "resnet": resnet}
+    (claim,) = robustness.views.transformer_claims(arms, errors)
+    assert claim.holds
+    start = "on 4 of 5; mean error 0.2500 against 0.4000, less by 0.1500, 95 % interval "
+    low, high = map(float, claim.measured.removeprefix(start).split(" to "))
+    # Image by image -0.2, 0.8 and 0, and Student's t of 39 degrees of freedom.
+    gains = np.concatenate([np.full(10, -0.2), np.full(10, 0.8), np.zeros(20)])
+    error = 2.0227 * gains.std(ddof=1) / np.sqrt(40)
+    assert (low, high) == pytest.approx((0.15 - error, 0.15 + error), abs=1e-4)
 
 
 def test_a_corruption_draws_the_same_whichever_are_asked_for():
@@ -295,8 +313,36 @@ def test_bad_arguments_end_with_one_line(arguments, message, capsys, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_damaged_official_files_end_with_one_line_before_anything_is_created(
-    capsys, tmp_path, monkeypatch
+def test_official_files_are_tested_on_the_rows_of_their_severity(tmp_path, monkeypatch):
+    robustness, num = load_experiment("robustness"), 6
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(-1, 1, (num, 32, 32, 3)).astype(np.float32), np.arange(num, dtype=np.int32)
+    fake = robustness.vision_study.Images(x, y, x, y)
+    monkeypatch.setattr(robustness.vision_study, "load", lambda config, data_dir: fake)
+    monkeypatch.setattr(data.cifar10c, "NUM_IMAGES", num)
+    official = rng.integers(0, 256, (5 * num, 32, 32, 3), np.uint8)
+    (tmp_path / "CIFAR-10-C").mkdir()
+    np.save(tmp_path / "CIFAR-10-C" / "fog.npy", official)
+    np.save(tmp_path / "CIFAR-10-C" / "labels.npy", np.tile(y, 5))
+    config = robustness.Config(
+        dataset="cifar10", corruptions=("fog",), severity=2, num_corrupted=4
+    ).resolved("small")
+    loaded = robustness.load(config, tmp_path)
+    assert loaded.tests["fog"].source == "CIFAR-10-C"
+    np.testing.assert_array_equal(loaded.tests["fog"].images, official[num : num + 4])
+    np.testing.assert_array_equal(loaded.tests["fog"].labels, y[:4])
+    assert len(loaded.clean[1]) == 4
+
+
+@pytest.mark.parametrize(
+    ("there", "message"),
+    [
+        ({"labels": b"not an array"}, "fog.npy is not there; get CIFAR-10-C.tar"),
+        ({"fog": b"not an array", "labels": b""}, "fog.npy: expected a .npy file of plain numbers"),
+    ],
+)
+def test_missing_or_damaged_official_files_end_with_one_line_before_anything_is_created(
+    there, message, capsys, tmp_path, monkeypatch
 ):
     # CIFAR-10 itself is not here: a fake, so that the corrupted files are looked at.
     robustness = load_experiment("robustness")
@@ -306,13 +352,40 @@ def test_damaged_official_files_end_with_one_line_before_anything_is_created(
     )
     monkeypatch.setattr(robustness.vision_study, "load", lambda config, data_dir: fake)
     (tmp_path / "data" / "CIFAR-10-C").mkdir(parents=True)
-    (tmp_path / "data" / "CIFAR-10-C" / "labels.npy").write_bytes(b"not an array")
-    command = "--exp robustness --dataset cifar10 --data-dir data --workdir run"
+    for name, content in there.items():
+        (tmp_path / "data" / "CIFAR-10-C" / f"{name}.npy").write_bytes(content)
+    command = "--exp robustness --dataset cifar10 --corruptions fog --data-dir data --workdir run"
     assert main(command.split()) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1
-    assert ".npy" in err
+    assert message in err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "sizes"),
+    [
+        ("mnist", {"vit-small": 84_206}),
+        ("fashion_mnist", {"mlp-leaky": 468_864, "cnn": 600_810, "vit-small": 338_348}),
+        (
+            "cifar10",
+            {
+                "densenet": 6_956_426,
+                "resnet": 11_173_962,
+                "convmixer": 570_634,
+                "vit-small": 4_482_482,
+                "vit-simple": 1_975_210,
+            },
+        ),
+        ("svhn", {"resnet": 11_173_962, "vit-small": 4_746_674}),
+    ],
+)
+def test_the_paper_preset_trains_models_of_the_paper_s_sizes(dataset, sizes):
+    config = load_experiment("vision").Config(dataset=dataset, models=tuple(sizes))
+    image = jax.ShapeDtypeStruct((1, *data.spec(dataset).image_shape), np.float32)
+    for each in config.resolved("paper").arms():
+        params = jax.eval_shape(each.model.init, jax.random.key(0), image)["params"]
+        assert sum(leaf.size for leaf in jax.tree.leaves(params)) == sizes[each.name]
 
 
 def test_patches_of_the_experiments_lie_on_the_paper_s_grid():
