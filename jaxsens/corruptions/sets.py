@@ -2,6 +2,9 @@
 
 A regenerated set has the official operations and constants but other random numbers, so it is of
 the same distribution, not the same images: `CorruptedSet.source` says which it is.
+
+The 10,000 test images of CIFAR-10 at severity 2, on 2 busy CPU cores: 0.1 to 1.8 s a corruption,
+shot noise 3.3 s, all eighteen 14 s; and 0.2 to 2.7 s each, once, to compile.
 """
 
 import functools

@@ -83,6 +83,22 @@ def test_impulse_noise_is_that_of_scikit_image(apply):
         assert abs(difference) < 4.5 * np.sqrt(2 * 0.035 / SIZE)
 
 
+@pytest.mark.parametrize(
+    ("ours", "mode", "options"),
+    [
+        (noise.GaussianNoise(0.1), "gaussian", {"var": 0.1**2}),
+        (noise.SpeckleNoise(0.2), "speckle", {"var": 0.2**2}),
+    ],
+)
+def test_noise_is_distributed_as_that_of_scikit_image(apply, ours, mode, options):
+    util = pytest.importorskip("skimage.util")
+    for value in (0.1, 0.5, 0.9):
+        image = np.full_like(GREY[:16], value)
+        theirs = util.random_noise(image, mode=mode, rng=0, **options)
+        # Clipped values are ties, of which the test takes no notice but for a smaller power.
+        assert scipy.stats.ks_2samp(apply(ours, image).ravel(), theirs.ravel()).pvalue > 1e-4
+
+
 def test_without_strength_nothing_changes(apply, floats):
     for nothing in (noise.GaussianNoise(0.0), noise.SpeckleNoise(0.0), noise.ImpulseNoise(0.0)):
         np.testing.assert_array_equal(apply(nothing, floats[:2]), floats[:2])
