@@ -146,6 +146,10 @@ def apply_fn(w, x):
     return jnp.where(jnp.abs(x).max(axis=(1, 2, 3))[:, None] > 50, jnp.nan, logits)
 
 
+def of_batch(w, x, key):
+    return apply_fn(w, x - x.mean(axis=0, keepdims=True))
+
+
 def results():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(301, 4, 4, 1)).astype(np.float32)
@@ -160,6 +164,10 @@ def results():
         "random": measure(x, positions="random").to_json(),
         "tolerance": measure(x, tolerance=0.05).to_json(),
         "mask": measure(x, mask=rng.random((301, 4)) < 0.5).to_json(),
+        "batches": jaxsens.sharpness(
+            apply_fn, w, x, jaxsens.Gaussian(sigma=0.1), 3, key=jax.random.key(4),
+            perturbed_apply_fn=of_batch, perturbed_batch=40,
+        ).to_json(),
     }
     # In the second process's share: the first must hear of it too, not wait for ever.
     x[-1] = 100
@@ -223,6 +231,8 @@ def test_two_processes_return_what_one_returns(tmp_path):
             assert got["counts"] == expected["counts"], mode
             assert got["summary"] == expected["summary"], mode
             assert got["provenance"]["num_devices"] == 4
+        got, expected = json.loads(each["batches"]), json.loads(alone["batches"])
+        assert got["per_example_draw"] == expected["per_example_draw"]
         for positions in ("all", "random"):
             assert each["error " + positions] == alone["error " + positions]
             assert "not finite for example 300 or an edit" in each["error " + positions]
