@@ -10,8 +10,8 @@ one patch of a training image changes the model's own prediction.
     python -m jaxsens.run --exp vision --preset small --dataset mnist --epochs 10 --data-dir DATA
         MNIST, digit < 5 against >= 5, 6 min on 2 busy cores: MLP 0.035, ViT 0.037
     python -m jaxsens.run --exp vision --preset small --dataset cifar10 --data-dir DATA
-        CIFAR-10, 8 epochs of reduced models, 67 CPU minutes: ViT-simple 0.041, ViT-small 0.062,
-        ConvMixer 0.206, ResNet 0.413, DenseNet 0.539
+        CIFAR-10, 8 epochs of reduced models, about 67 CPU minutes: ViT-simple 0.041, ViT-small
+        0.062, ConvMixer 0.206, ResNet 0.413, DenseNet 0.539
     python -m jaxsens.run --exp vision --preset small --dataset svhn --data-dir DATA
         a subset of SVHN (3,999 images), 40 epochs of reduced models, 35 CPU minutes: ViT-small
         0.071, ResNet 0.363
