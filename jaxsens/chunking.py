@@ -171,12 +171,18 @@ def _row_bytes(apply_fn: Callable, leaves: tuple, treedef: Any) -> int:
 
 def output_bytes(jaxpr: Any) -> Iterator[int]:
     """Bytes of what each equation of a function gives, those it calls included."""
-    for equation in jaxpr.eqns:
+    for equation in equations(jaxpr):
         yield sum(bytes_of(out.aval) for out in equation.outvars)
+
+
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """The equations of a function, each followed by those that it calls."""
+    for equation in jaxpr.eqns:
+        yield equation
         for value in jax.tree.leaves(list(equation.params.values())):
             inner = getattr(value, "jaxpr", value)
             if hasattr(inner, "eqns"):
-                yield from output_bytes(inner)
+                yield from equations(inner)
 
 
 def bytes_of(aval: Any) -> int:
