@@ -43,6 +43,9 @@ class Provenance:
     exhaustive_passes: int
     #: Whether what an edit cannot reach was reused; files written before this was kept have none.
     incremental: bool = False
+    #: "passed" or "failed" where reuse was compared with whole passes, which were taken if it
+    #: failed; "none" where there was nothing to compare.
+    self_check: str = "none"
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +188,7 @@ class SensitivityEstimate:
                 num_passes=a.num_passes + b.num_passes,
                 exhaustive_passes=a.exhaustive_passes + b.exhaustive_passes,
                 incremental=a.incremental and b.incremental,
+                self_check=min(a.self_check, b.self_check),  # "failed" before all others
             ),
         )
 

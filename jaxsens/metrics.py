@@ -23,12 +23,26 @@ class Metric:
       change: `change(clean, perturbed) -> scalar` for the outputs of one example.
       lower: no change is below this.
       upper: no change is above this.
+      jumps_within: `jumps_within(outputs, width)`, whether other outputs of one example, no further
+        away than that, may give another change by a jump; None for a change that does not jump.
     """
 
     name: str
     change: Callable[[Array, Array], Array]
     lower: float = -math.inf
     upper: float = math.inf
+    jumps_within: Callable[[Array, Array], Array] | None = None
+
+    def is_close(self, clean: Array, perturbed: Array, share: float) -> Bool[Array, ""]:
+        """Whether a share of the largest entry may decide whether there is a jump.
+
+        Outputs that are the same to the bit have not changed, however close they are.
+        """
+        if self.jumps_within is None or not jnp.issubdtype(clean.dtype, jnp.inexact):
+            return jnp.asarray(False)
+        width = share * jnp.maximum(jnp.abs(clean).max(), jnp.abs(perturbed).max())
+        close = self.jumps_within(clean, width) | self.jumps_within(perturbed, width)
+        return close & (clean != perturbed).any()
 
     def __call__(self, clean: Array, perturbed: Array) -> Float[Array, ""]:
         """The change, as a float."""
@@ -48,6 +62,13 @@ def _label_flip(clean: Shaped[Array, "*C"], perturbed: Shaped[Array, "*C"]) -> B
     return jnp.argmax(clean) != jnp.argmax(perturbed)
 
 
+def _is_near_tie(outputs: Shaped[Array, "*C"], width: Shaped[Array, ""]) -> Bool[Array, ""]:
+    """Whether a second output is as large as the largest, or a single one 0, within that width."""
+    if outputs.size == 1:
+        return (jnp.abs(outputs) <= width).reshape(())
+    return (outputs >= outputs.max() - width).sum() > 1
+
+
 def _relative_l2(clean: Num[Array, "*F"], perturbed: Num[Array, "*F"]) -> Float[Array, ""]:
     change = jnp.linalg.norm((perturbed - clean).ravel())
     size = jnp.linalg.norm(clean.ravel())
@@ -59,7 +80,7 @@ def _squared(clean: Num[Array, "*F"], perturbed: Num[Array, "*F"]) -> Num[Array,
 
 
 #: 1[pred differs]: argmax for several outputs, sign for one, a tie being its own class.
-label_flip = Metric("label_flip", _label_flip, 0.0, 1.0)
+label_flip = Metric("label_flip", _label_flip, 0.0, 1.0, _is_near_tie)
 #: ‖f(x') - f(x)‖₂ / ‖f(x)‖₂ over all outputs.
 relative_l2 = Metric("relative_l2", _relative_l2, 0.0)
 #: ‖f(x') - f(x)‖₂² over all outputs.

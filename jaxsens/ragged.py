@@ -15,10 +15,10 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from jaxsens.buckets import Bucket
-from jaxsens.engine import ApplyFn
 from jaxsens.estimate import SensitivityEstimate
 from jaxsens.perturbation import Perturbation
 from jaxsens.sensitivity import sensitivity
+from jaxsens.work import ApplyFn
 
 
 def ragged_sensitivity(

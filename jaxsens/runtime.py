@@ -112,6 +112,13 @@ def gather_hosts(local: np.ndarray, num_examples: int) -> np.ndarray:
     return whole.astype(local.dtype)
 
 
+def on_any_host(happened: bool) -> bool:
+    """Whether it happened on any process; all of them must ask."""
+    if jax.process_count() == 1:
+        return happened
+    return bool(multihost_utils.process_allgather(np.asarray(happened)).any())
+
+
 def _host_bounds(num_examples: int) -> list[int]:
     """Where each process's share starts, and the end of the last one."""
     num = jax.process_count()

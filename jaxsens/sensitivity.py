@@ -29,15 +29,18 @@ from jaxsens import engine, metrics, runtime, sampling
 from jaxsens.chunking import Budget, budget, rows_within
 from jaxsens.estimate import Provenance, SensitivityEstimate
 from jaxsens.grids import Grid
-from jaxsens.incremental import count_costs, table_size
+from jaxsens.incremental import UnmappableError, count_costs, table_size
+from jaxsens.independence import check_independence
+from jaxsens.keys import batch_invariant
 from jaxsens.perturbation import Perturbation
+from jaxsens.work import ApplyFn, Context, Progress, Question, Reuse, Work
 
 #: Entries from which on a table of what each position touches is too large to look into reuse.
 _LARGEST_TABLE = 1 << 25
 
 
 def sensitivity(
-    apply_fn: engine.ApplyFn,
+    apply_fn: ApplyFn,
     params: Any,
     x: ArrayLike,
     perturbation: Perturbation,
@@ -53,7 +56,8 @@ def sensitivity(
     incremental: bool | Literal["auto"] = "auto",
     chunk_bytes: int | None = None,
     devices: Sequence[jax.Device] | None = None,
-    progress: engine.Progress | None = None,
+    progress: Progress | None = None,
+    check: bool = True,
 ) -> SensitivityEstimate:
     """Sensitivity of a model to a random change of one window of its input, with its error bar.
 
@@ -89,6 +93,8 @@ def sensitivity(
         cores, 8 at the most, are under way at a time.
       devices: devices to use; default all of this process. Changes no number.
       progress: called with (done, all, running mean).
+      check: whether a model whose output for an example depends on the rest of its batch (dropout,
+        BatchNorm in training mode) is refused; looked for once per model, in a few passes.
 
     Returns:
       The estimate. Every process of a multi-host job returns the whole.
@@ -126,8 +132,8 @@ def sensitivity(
     platform = runtime.platform(mesh)
     room = budget(chunk_bytes, platform)
     with jax.default_matmul_precision(runtime.PRECISION):
-        work = engine.Work(
-            question=engine.Question(apply_fn, perturbation, metric, samples, exact),
+        work = Work(
+            question=Question(apply_fn, perturbation, metric, samples, exact),
             params=runtime.place(params, mesh, runtime.SAME),
             x=x,
             context=context,
@@ -148,6 +154,8 @@ def sensitivity(
             ),
             progress=progress,
         )
+        if check:
+            check_independence(work)
         if work.reuse is not None and positions != "random" and not _traces(work, incremental):
             work = dataclasses.replace(work, reuse=None)
         if tolerance is not None:
@@ -175,14 +183,15 @@ def sensitivity(
             num_passes=measured.num_passes,
             exhaustive_passes=work.exhaustive_passes,
             incremental=measured.incremental,
+            self_check=measured.self_check,
         ),
     )
 
 
 def _reuse(
-    wanted: bool | str, apply_fn: engine.ApplyFn, params: Any, one: Any, grid: Grid, samples: int,
+    wanted: bool | str, apply_fn: ApplyFn, params: Any, one: Any, grid: Grid, samples: int,
     platform: str, room: Budget,
-) -> engine.Reuse | None:  # fmt: skip
+) -> Reuse | None:  # fmt: skip
     """How to reuse what edits cannot reach, or None for whole forward passes."""
     if wanted not in (True, False, "auto"):
         raise ValueError(f"incremental must be True, False or 'auto'; got {wanted!r}")
@@ -198,15 +207,16 @@ def _reuse(
         return None
     if wanted == "auto" and not costs.worthwhile:
         return None
-    return engine.Reuse(
+    return Reuse(
         buckets=costs.buckets,
         rows=max(1, room.widest // costs.bytes),
         examples=room.clean // costs.clean_bytes,
         cost=costs.incremental / max(costs.plain, 1.0),
+        rounding=costs.rounding,
     )
 
 
-def _traces(work: engine.Work, wanted: bool | str) -> bool:
+def _traces(work: Work, wanted: bool | str) -> bool:
     """Whether the program that reuses can be made; the same on every host, by shapes alone."""
     try:
         engine.trace_reuse(work)
@@ -217,12 +227,15 @@ def _traces(work: engine.Work, wanted: bool | str) -> bool:
 
 
 def _say_why_not(error: Exception, wanted: bool | str) -> None:
-    """A model may hold operations that cannot be mapped over edits, and raise anything then."""
+    """Raises if reuse was insisted on; else warns, and says whose fault it is."""
     if wanted is True:
-        raise error
+        raise error.__cause__ or error
+    reason = "reuse failed, which is a fault of jaxsens: please report it with the model"
+    if isinstance(error, UnmappableError):
+        reason = "the model cannot be mapped over edits"
     warnings.warn(
-        "every edit takes a whole forward pass, since the model cannot be mapped over edits "
-        f"({type(error).__name__}: {error}); incremental=False takes them without this warning",
+        f"every edit takes a whole forward pass, since {reason} ({type(error).__name__}: {error}); "
+        "incremental=False takes them without this warning",
         stacklevel=4,
     )
 
@@ -235,7 +248,7 @@ def typed_key(key: PRNGKeyArray | Array) -> PRNGKeyArray:
         key = jax.random.wrap_key_data(key)
     if key.shape != ():
         raise ValueError(f"key must be one key; got keys of shape {key.shape}")
-    return key
+    return batch_invariant(key)
 
 
 def _checked_inputs(x: ArrayLike, perturbation: Perturbation) -> Shaped[np.ndarray, "n ..."]:
@@ -281,7 +294,7 @@ def _checked_names(
     return names.astype(np.int32)
 
 
-def _checked_context(context: Any, n: int) -> engine.Context:
+def _checked_context(context: Any, n: int) -> Context:
     if context is None:
         return ()
     context = jax.tree.map(np.asarray, context)
@@ -327,7 +340,7 @@ def _check_edit(perturbation: Perturbation, x: np.ndarray, key: PRNGKeyArray) ->
     jax.eval_shape(perturbation, key, first, 0, pool=pool, example=0)
 
 
-def _check_outputs(apply_fn: engine.ApplyFn, params: Any, inputs: Any, metric: Any) -> None:
+def _check_outputs(apply_fn: ApplyFn, params: Any, inputs: Any, metric: Any) -> None:
     two = _shapes(inputs, 2)
     out = jax.eval_shape(apply_fn, params, *two)
     shape = getattr(out, "shape", None)
