@@ -98,7 +98,7 @@ def _read_rows(path: Path, num_rows: int, spec: DatasetSpec) -> UInt8[np.ndarray
 def _warn_of_copies(paths: list[Path], contents: list[np.ndarray]) -> None:
     known = dict(_CRC32)
     for path, content in zip(paths, contents, strict=True):
-        name = known.setdefault(zlib.crc32(content), path.name)
+        name = known.setdefault(zlib.crc32(content.data), path.name)
         if name != path.name:
             warnings.warn(
                 f"{path}: expected a batch of its own, got a copy of {name}; get the file again",

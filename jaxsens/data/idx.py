@@ -68,7 +68,7 @@ def read(folder: Path, split: str, spec: DatasetSpec) -> Raw | None:
             f"{labels_path}: expected the labels of {spec.name}, got those of {owner}; "
             f"put each dataset into its own folder, named after it"
         )
-    owner = _IMAGES_CRC32.get(zlib.crc32(images.tobytes()), spec.name)
+    owner = _IMAGES_CRC32.get(zlib.crc32(images.data), spec.name)
     if owner != spec.name:
         warnings.warn(
             f"{images_path}: expected the images of {spec.name}, got those of {owner}, to which "

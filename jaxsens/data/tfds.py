@@ -10,6 +10,7 @@ order is fixed, but it is not that of the official files.
 import contextlib
 import io
 import logging
+import os
 import re
 import struct
 from collections.abc import Iterable, Iterator
@@ -25,6 +26,16 @@ from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError, Unusable
 
 _VERSION = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}", re.ASCII)
 _logger = logging.getLogger("jaxsens")
+
+
+def shared_roots() -> list[str]:
+    """Returns the folders that TFDS uses if none is given: that of the environment, that at home.
+
+    A process may have no home, as in some containers.
+    """
+    home = os.path.expanduser("~")
+    roots = [os.environ.get("TFDS_DATA_DIR"), f"{home}/tensorflow_datasets" if home != "~" else ""]
+    return [root for root in roots if root]
 
 
 def read_prepared(root: Path, split: str, spec: DatasetSpec) -> Raw | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from jaxsens.data import files
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
-from jaxsens.data.strict_json import parse_object
+from jaxsens.data.strict_json import parse as parse_json
 from jaxsens.data.text.rows import BadRowError, Example, collect, decoded, example
 from jaxsens.data.text.spec import TEXT_SPLITS, TextSpec
 from jaxsens.data.texts import Texts
@@ -83,9 +83,11 @@ def read_jsonl(path: Path, spec: TextSpec, *, skip_bad_rows: bool = False) -> Te
     def parse(line: bytes) -> Example:
         decoded(line)  # for its message
         try:
-            row = parse_object(line)
+            row = parse_json(line)
         except ValueError as error:
             raise BadRowError(f"expected a JSON object, got {error}") from None
+        if not isinstance(row, dict):
+            raise BadRowError(f"expected a JSON object, got a {type(row).__name__}")
         return from_features(row, spec)
 
     rows = ((f"line {number}", line) for number, line in enumerate(_lines(path), 1))
