@@ -1,20 +1,27 @@
 """What can go wrong with a dataset: not there, damaged, or one source cannot serve it.
 
 Messages quote names and contents of files, which may hold anything: line breaks, terminal codes,
-halves of characters that cannot be printed. So every message is made one printable line here.
+halves of characters that cannot be printed, megabytes of brackets. So every message is made one
+printable line of bounded length here.
 """
+
+_MAX_LENGTH = 900
+_END_LENGTH = 200
 
 
 def one_line(message: str) -> str:
-    r"""Returns the message with every character that cannot be printed written as an escape.
+    r"""Returns the message with escapes for what cannot be printed, and without its middle if long.
 
     Example:
       >>> one_line("a\nb\x1b[2J")
       'a\\nb\\x1b[2J'
     """
-    if message.isprintable():
+    if not message.isprintable():
+        message = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
+    if len(message) <= _MAX_LENGTH:
         return message
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
+    # What was expected stands at the start, what to do at the end.
+    return f"{message[: _MAX_LENGTH - _END_LENGTH]} … {message[-_END_LENGTH:]}"
 
 
 class DatasetNotFoundError(FileNotFoundError):

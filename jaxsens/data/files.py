@@ -144,7 +144,8 @@ def unzipped(path: Path, max_size: int) -> Iterator[Stream]:
 def read_bytes(path: Path, max_size: int) -> bytes:
     """Returns the content of a file of at most `max_size` bytes; raises as `opened` does."""
     with opened(path, max_size) as file:
-        return file.read(max_size)
+        # Python takes memory for as much as it is asked for, whatever the file has.
+        return file.read(min(max_size, size_of(path)))
 
 
 def read_array(stream: Stream, num_bytes: int) -> UInt8[np.ndarray, " num_bytes"]:
