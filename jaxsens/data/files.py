@@ -9,12 +9,13 @@ the file: readers say how much they expect, and no more is ever read.
 import contextlib
 import fnmatch
 import gzip
+import io
 import os
 import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import UInt8
@@ -91,7 +92,7 @@ def size_of(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def opened(path: Path, max_size: int | None = None) -> Iterator[IO[bytes]]:
+def opened(path: Path, max_size: int | None = None) -> Iterator[io.BufferedReader]:
     """Opens an ordinary file of at most `max_size` bytes.
 
     None is for who reads no more than a header before comparing its promises with `size_of`.

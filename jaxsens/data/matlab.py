@@ -10,11 +10,11 @@ dimension is checked against what the file can hold, and numbers are read only w
 """
 
 import dataclasses
+import io
 import math
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from typing import IO
 
 import numpy as np
 
@@ -52,7 +52,7 @@ class Variable:
     read: Callable[[], np.ndarray]
 
 
-def variables(file: IO[bytes], size: int) -> Iterator[Variable]:
+def variables(file: io.BufferedIOBase, size: int) -> Iterator[Variable]:
     """Yields the real numeric arrays of a file, in their order; others are passed over.
 
     Args:
@@ -92,7 +92,7 @@ def variables(file: IO[bytes], size: int) -> Iterator[Variable]:
 class _Inflated:
     """The decompressed bytes of the next `num_bytes` of a file."""
 
-    def __init__(self, file: IO[bytes], num_bytes: int) -> None:
+    def __init__(self, file: io.BufferedIOBase, num_bytes: int) -> None:
         self._file, self._left = file, num_bytes
         self._inflate = zlib.decompressobj()
 

@@ -1,8 +1,8 @@
 """NumPy's `.npz` format: a zip file with one `.npy` file for each array."""
 
+import io
 import os
 import zipfile
-from typing import IO
 
 import numpy as np
 
@@ -14,7 +14,7 @@ _END_SIZE, _LARGE_SIZE = 22, 20
 _MAX_LIST = 1 << 16
 
 
-def open_archive(file: IO[bytes]) -> zipfile.ZipFile:
+def open_archive(file: io.BufferedIOBase) -> zipfile.ZipFile:
     """Returns the archive in an open file, whose list of members is short.
 
     Raises:

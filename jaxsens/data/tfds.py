@@ -127,9 +127,9 @@ def open_prepared(folder: Path, split: str) -> Any:
 def _read_folder(folder: Path, split: str, spec: DatasetSpec) -> Raw:
     builder = open_prepared(folder, split)
     num_examples = builder.info.splits[split].num_examples
-    if num_examples > spec.num_examples(split):
+    if not 0 < num_examples <= spec.num_examples(split):
         raise CorruptDataError(
-            f"{folder}: expected at most {spec.num_examples(split)} {split} examples, "
+            f"{folder}: expected one to {spec.num_examples(split)} {split} examples, "
             f"got {num_examples} in dataset_info.json; prepare it again"
         )
     images = np.empty((num_examples, *spec.image_shape), np.uint8)
