@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
-from jaxsens.tokenization import PAD_ID
+from jaxsens.special_ids import PAD_ID
 
 LENGTHS = (16, 32, 48, 64, 96, 128)
 
