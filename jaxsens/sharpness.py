@@ -23,9 +23,9 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Int, PRNGKeyArray, Shaped
 
 from jaxsens import runtime, weight_noise
+from jaxsens.arguments import typed_key
 from jaxsens.chunking import budget, make_plan, rows_within
 from jaxsens.engine import ApplyFn, Progress
-from jaxsens.sensitivity import typed_key
 from jaxsens.sharpness_engine import PerturbedApplyFn, Question, Work, measure
 from jaxsens.sharpness_estimate import SharpnessEstimate, SharpnessProvenance
 from jaxsens.weight_noise import WeightNoise
