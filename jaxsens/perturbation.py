@@ -11,6 +11,7 @@ Nothing else in the library knows about patches, tokens or bits.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from jaxtyping import Array, PRNGKeyArray, Shaped
 
 from jaxsens.edits import CheckedEdit, Donor, Edit, FiniteEdit
 from jaxsens.grids import Grid, Position, Shape
+from jaxsens.scalars import check_hashable, one_line
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,24 @@ class Perturbation:
 
     grid: Grid
     edit: Edit | Donor
+
+    def __post_init__(self):
+        if is_grid(self.edit) and not is_grid(self.grid):
+            raise ValueError(
+                "Perturbation takes the grid first, then the edit; got grid="
+                f"{one_line(self.grid)} and edit={one_line(self.edit)}: exchange them"
+            )
+        if not is_grid(self.grid):
+            raise ValueError(
+                "Perturbation needs a grid first, such as Patches(4) or Tokens(); got grid="
+                f"{one_line(self.grid)}"
+            )
+        if not is_edit(self.edit):
+            raise ValueError(
+                "Perturbation needs an edit second, such as Gaussian(sigma=1.0) or Flip(); got "
+                f"edit={one_line(self.edit)}"
+            )
+        check_hashable("Perturbation", (self.grid, self.edit))
 
     @property
     def needs_pool(self) -> bool:
@@ -118,3 +138,13 @@ class Perturbation:
                 f"; got {window.shape} and {window.dtype}"
             )
         return window
+
+
+def is_grid(value: Any) -> bool:
+    """Whether this is a grid: a value, not the class of one."""
+    return isinstance(value, Grid) and not isinstance(value, type)
+
+
+def is_edit(value: Any) -> bool:
+    """Whether this is an edit: a value, not the class of one, and no grid."""
+    return callable(value) and not isinstance(value, type) and not is_grid(value)

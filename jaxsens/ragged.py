@@ -5,7 +5,7 @@ depends on the buckets: other bucket lengths give the same draws, and the same f
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -14,11 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from jaxsens import arguments
 from jaxsens.buckets import Bucket
 from jaxsens.engine import ApplyFn
 from jaxsens.estimate import SensitivityEstimate
 from jaxsens.perturbation import Perturbation
+from jaxsens.scalars import one_line
 from jaxsens.sensitivity import sensitivity
+from jaxsens.user_code import called
 
 
 def ragged_sensitivity(
@@ -62,11 +65,17 @@ def ragged_sensitivity(
     >>> est.per_example.round(3)
     array([0.267, 0.8  , 0.16 ])
     """
+    perturbation = arguments.checked_perturbation(perturbation)
+    buckets = _checked_buckets(buckets)
+    arguments.check_params(params)
+    arguments.check_function("apply_fn", apply_fn)
+    arguments.check_function("embed", embed, optional=True)
+    arguments.check_function("places", places, optional=True)
     parts, measured = [], []
     for bucket in buckets:
         x = bucket.tokens if embed is None else _embedded(embed, params, bucket.tokens)
         per_token = perturbation.num_positions(x.shape[1:]) == bucket.tokens.shape[1]
-        chosen = bucket.mask if places is None else bucket.mask & places(bucket.tokens)
+        chosen = bucket.mask if places is None else bucket.mask & _chosen(places, bucket)
         if per_token and not chosen.any():
             continue
         measured.append(bucket.rows)
@@ -111,8 +120,46 @@ def _padding_kept(apply_fn: ApplyFn) -> ApplyFn:
     return applied
 
 
+def _checked_buckets(buckets: Any) -> list[Bucket]:
+    """At least one bucket, all of different sequences."""
+    if isinstance(buckets, Bucket) or not isinstance(buckets, Iterable):
+        raise ValueError(f"buckets must be a list of buckets; got {one_line(buckets)}")
+    buckets = list(buckets)
+    strange = [bucket for bucket in buckets if not isinstance(bucket, Bucket)]
+    if strange or not buckets:
+        got = one_line(strange[0]) if strange else "none"
+        raise ValueError(
+            "buckets must be what jaxsens.buckets.into_buckets makes of sequences, at least one; "
+            f"got {got}"
+        )
+    rows = np.concatenate([bucket.rows for bucket in buckets])
+    if len(np.unique(rows)) < len(rows):
+        raise ValueError("buckets must hold every sequence once; got a row of the dataset twice")
+    return buckets
+
+
+def _chosen(places: Callable[[np.ndarray], np.ndarray], bucket: Bucket) -> np.ndarray:
+    with called("places(tokens)", bucket.tokens):
+        chosen = np.asarray(places(bucket.tokens))
+    if chosen.shape != bucket.tokens.shape or chosen.dtype != bool:
+        raise ValueError(
+            f"places must give bools of shape (n, T) = {bucket.tokens.shape}; "
+            f"got {chosen.dtype} of shape {chosen.shape}"
+        )
+    return chosen
+
+
+def _embedded(embed: Callable[[Any, Array], Array], params: Any, tokens: np.ndarray) -> Array:
+    with called("embed(params, tokens)", params, tokens):
+        embedded = _embed(embed, params, tokens)
+    if getattr(embedded, "shape", ())[:2] != tokens.shape:
+        got = getattr(embedded, "shape", type(embedded).__name__)
+        raise ValueError(f"embed must map tokens {tokens.shape} to (n, T, d); got {got}")
+    return embedded
+
+
 @functools.partial(jax.jit, static_argnums=0)
-def _embedded(embed: Callable[[Any, Array], Array], params: Any, tokens: Array) -> Array:
+def _embed(embed: Callable[[Any, Array], Array], params: Any, tokens: Array) -> Array:
     return embed(params, tokens)
 
 

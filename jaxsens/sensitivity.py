@@ -104,6 +104,7 @@ def sensitivity(
     1.0
     """
     started = time.perf_counter()
+    perturbation = arguments.checked_perturbation(perturbation)
     metric = metrics.as_metric(metric)
     key = arguments.typed_key(key)
     x = arguments.checked_inputs(x, perturbation)
@@ -114,9 +115,14 @@ def sensitivity(
     context = arguments.checked_context(context, len(x))
     inputs = (x, *context)
     perturbation.check(x[mask] if x.shape[:2] == mask.shape else x)
-    exact = num_samples == "all"
     samples = arguments.checked_samples(num_samples, perturbation, example.shape)
+    exact = isinstance(num_samples, str)
+    tolerance = arguments.checked_tolerance(tolerance)
     positions = arguments.checked_positions(positions, tolerance)
+    incremental = arguments.checked_incremental(incremental)
+    arguments.check_function("apply_fn", apply_fn)
+    arguments.check_params(params)
+    arguments.check_progress(progress)
     arguments.check_edit(perturbation, x, key)
     arguments.check_outputs(apply_fn, params, inputs, metric)
 
@@ -154,6 +160,7 @@ def sensitivity(
             measured = sampling.measure_random(work)
         else:
             measured = engine.measure_all(work)
+    arguments.check_bounds(metric, measured.totals, measured.counts)
     return SensitivityEstimate(
         totals=measured.totals,
         counts=measured.counts,
@@ -182,8 +189,6 @@ def _reuse(
     platform: str, room: Budget,
 ) -> engine.Reuse | None:  # fmt: skip
     """How to reuse what edits cannot reach, or None for whole forward passes."""
-    if wanted not in (True, False, "auto"):
-        raise ValueError(f"incremental must be True, False or 'auto'; got {wanted!r}")
     if wanted is False:
         return None
     x, *context = one
