@@ -5,6 +5,7 @@ here, since what comes is whatever a user wrote; what goes on is typed by what i
 """
 
 import math
+import operator
 from collections.abc import Callable, Container
 from typing import Any, Literal
 
@@ -124,8 +125,7 @@ def checked_inputs(x: Any, perturbation: Perturbation) -> Shaped[np.ndarray, "n 
     x = checked_examples(x)
     if perturbation.needs_pool and len(x) < 2:
         raise ValueError(f"{perturbation.edit!r} needs at least 2 examples; got {len(x)}")
-    if perturbation.num_positions(x.shape[1:]) == 0:
-        raise ValueError(f"examples of shape {x.shape[1:]} have no position to edit")
+    check_grid(perturbation, x.shape[1:])
     if jnp.issubdtype(x.dtype, jnp.inexact):
         finite = np.isfinite(x).reshape(len(x), -1).all(axis=1)
         if not finite.all():
@@ -134,6 +134,31 @@ def checked_inputs(x: Any, perturbation: Perturbation) -> Shaped[np.ndarray, "n 
                 f"first in example {int(np.argmin(finite))}"
             )
     return x
+
+
+def check_grid(perturbation: Perturbation, shape: tuple[int, ...]) -> None:
+    """Raises ValueError unless the grid has windows for examples of this shape.
+
+    A grid's own ValueError says more than one about it could.
+    """
+    grid = perturbation.grid
+    try:
+        num_positions, window = perturbation.num_positions(shape), grid.window_shape(shape)
+        fits = len(window) == len(shape) and all(map(operator.le, window, shape))
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"perturbation.grid {one_line(grid)} fails for examples of shape {shape}: "
+            f"{type(error).__name__}: {first_line(error)}"
+        ) from error
+    if not num_positions:
+        raise ValueError(f"examples of shape {shape} have no position to edit")
+    if not fits:
+        raise ValueError(
+            f"perturbation.grid {one_line(grid)} has windows of shape {window}, which do not fit "
+            f"into examples of shape {shape}"
+        )
 
 
 def checked_mask(mask: Any, n: int, num_positions: int) -> Bool[np.ndarray, "n T"]:
@@ -266,7 +291,7 @@ def check_edit(perturbation: Perturbation, x: np.ndarray, key: PRNGKeyArray) -> 
     """Lets the edit refuse these windows before the model is looked at."""
     pool = jax.ShapeDtypeStruct(x.shape, x.dtype)
     first = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
-    with called(f"perturbation.edit {one_line(perturbation.edit)}", first):
+    with called(f"perturbation.edit {one_line(perturbation.edit)}", x=first):
         jax.eval_shape(perturbation, key, first, 0, pool=pool, example=0)
 
 
@@ -275,16 +300,17 @@ def check_outputs(apply_fn: Callable, params: Any, inputs: Any, metric: metrics.
     ranks = (1, 2) if metric == metrics.label_flip else range(1, 9)
     out = checked_logits(apply_fn, params, shapes(inputs, 2), ranks)
     one = jax.ShapeDtypeStruct(out.shape[1:], out.dtype)
-    with called(f"metric {metric.name!r}(clean, perturbed)", one, one):
+    with called(f"metric {metric.name!r}", clean=one, perturbed=one):
         jax.eval_shape(metric, one, one)
 
 
 def checked_logits(apply_fn: Callable, params: Any, two: Any, ranks: Container[int]) -> Any:
     """The shape of what the model makes of two examples, which has two rows as well."""
-    call = "apply_fn(params, x, context)"
-    if len(two) == 1:
-        call = "apply_fn(params, x), since no context was given,"
-    with called(call, params, *two):
+    advice = "if it takes more than params and x, give that as context="
+    if len(two) > 1:
+        advice = "if it takes params and x alone, leave context= out"
+    given = dict(zip(("x", "context"), two, strict=False))
+    with called("apply_fn", advice=advice, params=params, **given):
         out = jax.eval_shape(apply_fn, params, *two)
     shape = getattr(out, "shape", None)
     if shape is None or len(shape) not in ranks or shape[0] != 2:
@@ -312,8 +338,7 @@ def check_shapes(
                 raise ValueError(f"{name} has no examples: its shape is {shape}")
     if not hasattr(x, "shape"):
         raise ValueError(f"x must be one array or its shape; got {one_line(x)}")
-    if perturbation.num_positions(tuple(x.shape[1:])) == 0:
-        raise ValueError(f"examples of shape {x.shape[1:]} have no position to edit")
+    check_grid(perturbation, tuple(x.shape[1:]))
     checked_logits(apply_fn, params, shapes((x, *context), 2), range(1, 9))
 
 

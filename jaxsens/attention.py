@@ -83,7 +83,9 @@ def _check(q: Any, k: Any, v: Any, out: Any, visible: Any, activation: Any, caus
     """Raises ValueError for operands that do not fit each other, by their shapes alone."""
     given = {"q": q, "k": k, "v": v, "out": out, "visible": visible}
     shapes: dict[str, Any] = {
-        name: getattr(array, "shape", None) for name, array in given.items() if array is not None
+        name: getattr(array, "shape", None)
+        for name, array in given.items()
+        if array is not None or name in ("q", "k", "v")
     }
     if not isinstance(activation, str) or activation not in ("softmax", "relu"):
         raise ValueError(f"activation must be 'softmax' or 'relu'; got {one_line(activation)}")
@@ -94,6 +96,8 @@ def _check(q: Any, k: Any, v: Any, out: Any, visible: Any, activation: Any, caus
         if shape is None or len(shape) != ranks[name]:
             got = one_line(given[name]) if shape is None else f"shape {shape}"
             raise ValueError(f"{name} must be an array of {ranks[name]} axes; got {got}")
+        if name != "visible" and not jnp.issubdtype(given[name].dtype, jnp.floating):
+            raise ValueError(f"{name} must be of floating-point numbers; got {given[name].dtype}")
     (n, num_queries, heads, width), num_tokens = shapes["q"], shapes["k"][1]
     if shapes["k"] != (n, num_tokens, heads, width) or shapes["v"][:3] != shapes["k"][:3]:
         raise ValueError(

@@ -5,7 +5,7 @@ depends on the buckets: other bucket lengths give the same draws, and the same f
 """
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -18,8 +18,9 @@ from jaxsens import arguments
 from jaxsens.buckets import Bucket
 from jaxsens.engine import ApplyFn
 from jaxsens.estimate import SensitivityEstimate
+from jaxsens.lookups import check_ids
 from jaxsens.perturbation import Perturbation
-from jaxsens.scalars import one_line
+from jaxsens.scalars import as_list, one_line
 from jaxsens.sensitivity import sensitivity
 from jaxsens.user_code import called
 
@@ -73,7 +74,7 @@ def ragged_sensitivity(
     arguments.check_function("places", places, optional=True)
     parts, measured = [], []
     for bucket in buckets:
-        x = bucket.tokens if embed is None else _embedded(embed, params, bucket.tokens)
+        x = bucket.tokens if embed is None else _embedded(embed, params, bucket)
         per_token = perturbation.num_positions(x.shape[1:]) == bucket.tokens.shape[1]
         chosen = bucket.mask if places is None else bucket.mask & _chosen(places, bucket)
         if per_token and not chosen.any():
@@ -122,24 +123,20 @@ def _padding_kept(apply_fn: ApplyFn) -> ApplyFn:
 
 def _checked_buckets(buckets: Any) -> list[Bucket]:
     """At least one bucket, all of different sequences."""
-    if isinstance(buckets, Bucket) or not isinstance(buckets, Iterable):
-        raise ValueError(f"buckets must be a list of buckets; got {one_line(buckets)}")
-    buckets = list(buckets)
-    strange = [bucket for bucket in buckets if not isinstance(bucket, Bucket)]
-    if strange or not buckets:
-        got = one_line(strange[0]) if strange else "none"
+    chosen = as_list(buckets)
+    if not chosen or not all(isinstance(bucket, Bucket) for bucket in chosen):
         raise ValueError(
             "buckets must be what jaxsens.buckets.into_buckets makes of sequences, at least one; "
-            f"got {got}"
+            f"got {one_line(buckets)}"
         )
-    rows = np.concatenate([bucket.rows for bucket in buckets])
+    rows = np.concatenate([bucket.rows for bucket in chosen])
     if len(np.unique(rows)) < len(rows):
         raise ValueError("buckets must hold every sequence once; got a row of the dataset twice")
-    return buckets
+    return chosen
 
 
 def _chosen(places: Callable[[np.ndarray], np.ndarray], bucket: Bucket) -> np.ndarray:
-    with called("places(tokens)", bucket.tokens):
+    with called("places", tokens=bucket.tokens):
         chosen = np.asarray(places(bucket.tokens))
     if chosen.shape != bucket.tokens.shape or chosen.dtype != bool:
         raise ValueError(
@@ -149,12 +146,14 @@ def _chosen(places: Callable[[np.ndarray], np.ndarray], bucket: Bucket) -> np.nd
     return chosen
 
 
-def _embedded(embed: Callable[[Any, Array], Array], params: Any, tokens: np.ndarray) -> Array:
-    with called("embed(params, tokens)", params, tokens):
+def _embedded(embed: Callable[[Any, Array], Array], params: Any, bucket: Bucket) -> Array:
+    tokens = bucket.tokens
+    with called("embed", params=params, tokens=tokens):
         embedded = _embed(embed, params, tokens)
     if getattr(embedded, "shape", ())[:2] != tokens.shape:
         got = getattr(embedded, "shape", type(embedded).__name__)
         raise ValueError(f"embed must map tokens {tokens.shape} to (n, T, d); got {got}")
+    check_ids(embed, params, (tokens,), tokens[bucket.mask])
     return embedded
 
 

@@ -8,7 +8,7 @@ Assumption: every process makes the same calls with the same arguments, as `jax.
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxsens.scalars import one_line
+from jaxsens.scalars import as_list, one_line
 
 #: Matrix products of every measurement run in full float32.
 PRECISION = "highest"
@@ -45,12 +45,15 @@ def local_mesh(devices: Any = None) -> Mesh:
     """This process's devices (or the given ones) in a row."""
     if devices is None:
         return Mesh(np.array(jax.local_devices()), (AXIS,))
-    chosen: list[Any] = list(devices) if isinstance(devices, Iterable) else [None]
-    if not chosen:
+    chosen = as_list(devices)
+    if chosen == []:
         raise ValueError("devices must name at least one; got none: leave it out to use all")
-    if not all(isinstance(device, jax.Device) for device in chosen) or {
-        (device.process_index, device.platform) for device in chosen
-    } != {(jax.process_index(), chosen[0].platform)}:
+    if (
+        not chosen
+        or not all(isinstance(device, jax.Device) for device in chosen)
+        or {(device.process_index, device.platform) for device in chosen}
+        != {(jax.process_index(), chosen[0].platform)}
+    ):
         raise ValueError(
             "devices must be a list of this process's JAX devices of one kind, such as "
             f"jax.local_devices()[:1]; got {one_line(devices)}"

@@ -68,6 +68,14 @@ def one_line(value: Any) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
+def as_list(value: Any) -> list[Any] | None:
+    """The items of a sequence, or None: an array of one number has none."""
+    try:
+        return list(value)
+    except TypeError:
+        return None
+
+
 def check_hashable(name: str, value: Any) -> None:
     """Raises ValueError for what cannot be static in a compiled program."""
     try:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import jax
 from jaxtyping import Array, ArrayLike, PRNGKeyArray
 
-from jaxsens import arguments, engine, metrics, runtime, sampling
+from jaxsens import arguments, engine, lookups, metrics, runtime, sampling
 from jaxsens.chunking import Budget, budget, rows_within
 from jaxsens.estimate import Provenance, SensitivityEstimate
 from jaxsens.grids import Grid
@@ -114,7 +114,8 @@ def sensitivity(
     names = arguments.checked_names(names, len(x), perturbation)
     context = arguments.checked_context(context, len(x))
     inputs = (x, *context)
-    perturbation.check(x[mask] if x.shape[:2] == mask.shape else x)
+    measured_x = x[mask] if x.shape[:2] == mask.shape else x
+    perturbation.check(measured_x)
     samples = arguments.checked_samples(num_samples, perturbation, example.shape)
     exact = isinstance(num_samples, str)
     tolerance = arguments.checked_tolerance(tolerance)
@@ -125,6 +126,8 @@ def sensitivity(
     arguments.check_progress(progress)
     arguments.check_edit(perturbation, x, key)
     arguments.check_outputs(apply_fn, params, inputs, metric)
+    drawn = getattr(perturbation.edit, "vocabulary", None)
+    lookups.check_ids(apply_fn, params, inputs, measured_x, drawn=drawn)
 
     mesh = runtime.local_mesh(devices)
     platform = runtime.platform(mesh)

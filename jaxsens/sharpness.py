@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Int, PRNGKeyArray
 
-from jaxsens import arguments, runtime, weight_noise
+from jaxsens import arguments, lookups, runtime, weight_noise
 from jaxsens.chunking import budget, make_plan, rows_within
 from jaxsens.engine import ApplyFn, Progress
 from jaxsens.scalars import whole_number
@@ -104,6 +104,7 @@ def sharpness(
     together = whole_number("perturbed_batch", perturbed_batch)
     batch = None if perturbed_apply_fn is None else together
     num_classes = _checked_outputs(apply_fn, perturbed_apply_fn, params, x, key)
+    lookups.check_ids(apply_fn, params, (x,), x)
     labels = None if y is None else _checked_labels(y, len(x), num_classes)
 
     mesh = runtime.local_mesh(devices)
@@ -156,7 +157,7 @@ def _checked_outputs(
     batch = jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype)
     shape = arguments.checked_logits(apply_fn, params, (batch,), (1, 2)).shape
     if perturbed_apply_fn is not None:
-        with called("perturbed_apply_fn(params, x, key)", params, batch, key):
+        with called("perturbed_apply_fn", params=params, x=batch, key=key):
             other = jax.eval_shape(perturbed_apply_fn, params, batch, key)
         if getattr(other, "shape", None) != shape:
             got = getattr(other, "shape", type(other).__name__)

@@ -21,18 +21,19 @@ _NEEDS_VALUES = (
 
 
 @contextlib.contextmanager
-def called(function: str, *arguments: Any) -> Iterator[None]:
+def called(function: str, *, advice: str = "", **arguments: Any) -> Iterator[None]:
     """Turns what a user's function raises into one line that says how it was called.
 
     Args:
       function: what it is, as the user knows it.
-      arguments: what it is called with, to be described by their shapes.
+      advice: what may help if the function takes other arguments.
+      **arguments: what it is called with, shown by shapes.
     """
     try:
         yield
     except Exception as error:
-        shown = ", ".join(described(argument) for argument in arguments)
-        raise _one_line(error, f"{function} fails when called with ({shown})") from error
+        shown = ", ".join(f"{name}={described(value)}" for name, value in arguments.items())
+        raise _one_line(error, f"{function}({shown}) fails", advice) from error
 
 
 def described(tree: Any) -> str:
@@ -60,20 +61,18 @@ def _leaf(leaf: Any) -> str:
     return f"{dtype}[{','.join(map(str, shape))}]"
 
 
-def _one_line(error: Exception, call: str) -> Exception:
+def _one_line(error: Exception, call: str, advice: str) -> Exception:
     if isinstance(error, _NEEDS_VALUES):
         return TypeError(
             f"{call}: it needs values where JAX traces it with placeholders that have none "
             f"({type(error).__name__}); use jax.numpy in place of numpy, and jnp.where or "
             "jax.lax.cond in place of if"
         )
-    if isinstance(error, jax.errors.UnexpectedTracerError):
-        return TypeError(
-            f"{call}: it keeps an array of an earlier call (UnexpectedTracerError); make it a "
-            "function of its arguments alone"
-        )
-    kind = TypeError if isinstance(error, TypeError) else ValueError
-    return kind(f"{call}: {type(error).__name__}: {first_line(error)}")
+    said = f"{call}: {type(error).__name__}: {first_line(error)}"
+    if not isinstance(error, TypeError):
+        return ValueError(said)
+    # Python's own words where the number of arguments is wrong.
+    return TypeError(f"{said}; {advice}" if advice and " argument" in said else said)
 
 
 def first_line(error: BaseException) -> str:

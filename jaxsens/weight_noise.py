@@ -126,7 +126,11 @@ def select(params: Any, mask: Any) -> tuple[bool, ...]:
             f"{_prefix_of(params)}; got {one_line(mask)}"
         ) from None
     bits = jax.tree.leaves(full)
-    strange = [bit for bit in bits if np.shape(bit) != () or np.asarray(bit).dtype != bool]
+    strange = [
+        bit
+        for bit in bits
+        if not isinstance(bit, bool) and (np.shape(bit), getattr(bit, "dtype", None)) != ((), bool)
+    ]
     if strange:
         raise ValueError(
             f"mask must hold bools, one for a leaf or subtree; got {one_line(strange[0])}"
@@ -136,7 +140,8 @@ def select(params: Any, mask: Any) -> tuple[bool, ...]:
     if not num_weights(params, selected):
         raise ValueError(
             f"there is no weight to perturb: of {len(leaves)} leaves, {sum(map(bool, bits))} are "
-            "selected by the mask, and none of those holds floating-point numbers"
+            "selected by the mask, and none of those holds floating-point numbers; check params "
+            "and mask"
         )
     return selected
 
