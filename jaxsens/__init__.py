@@ -40,7 +40,6 @@ __all__ = [
     "corruptions",
     "data",
     "explain",
-    "figures",
     "label_flip",
     "models",
     "ragged",
@@ -49,8 +48,6 @@ __all__ = [
     "sharpness",
     "spectrum",
     "squared_change",
-    "tokenization",
-    "training",
 ]
 
 _ROOMS = (

@@ -79,11 +79,8 @@ def check_known(name: str, value: Any) -> None:
         )
 
 
-def as_array(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
-    """An array of numbers or bools, in the dtype that JAX would make of it, and the same numbers.
-
-    JAX works in 32 bits: an id of 2³² would become 0 without a word.
-    """
+def as_numbers(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
+    """An array of numbers or bools."""
     check_known(name, value)
     if isinstance(value, np.ma.MaskedArray):
         raise ValueError(
@@ -100,6 +97,15 @@ def as_array(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
         raise ValueError(
             f"{name} must be an array of numbers; got {array.dtype} of shape {array.shape}"
         )
+    return array
+
+
+def as_array(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
+    """An array in the dtype that JAX would make of it, and the same whole numbers.
+
+    JAX works in 32 bits: an id of 2³² would become 0 without a word.
+    """
+    array = as_numbers(name, value)
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)
     if jnp.issubdtype(dtype, jnp.integer) and dtype != array.dtype and array.size:
         low, high = int(array.min()), int(array.max())
@@ -234,7 +240,12 @@ def shapes(inputs: Any, *leading: int) -> Any:
 def checked_samples(num_samples: Any, perturbation: Perturbation, shape: tuple[int, ...]) -> int:
     """S, or the number of all replacements."""
     if isinstance(num_samples, str) and num_samples == "all":
-        samples = perturbation.num_replacements(shape)
+        samples = as_whole(given := perturbation.num_replacements(shape)) or 0
+        if samples < 1:
+            raise ValueError(
+                f"perturbation.edit {one_line(perturbation.edit)} must have a whole number of "
+                f"replacements; got {one_line(given)}"
+            )
     else:
         whole = as_whole(num_samples)
         if whole is None or whole < 1:
@@ -287,12 +298,16 @@ def checked_incremental(incremental: Any) -> bool | Literal["auto"]:
     raise ValueError(f"incremental must be True, False or 'auto'; got {one_line(incremental)}")
 
 
-def check_edit(perturbation: Perturbation, x: np.ndarray, key: PRNGKeyArray) -> None:
+def check_edit(
+    perturbation: Perturbation, x: np.ndarray, key: PRNGKeyArray, *, exact: bool
+) -> None:
     """Lets the edit refuse these windows before the model is looked at."""
     pool = jax.ShapeDtypeStruct(x.shape, x.dtype)
     first = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
     with called(f"perturbation.edit {one_line(perturbation.edit)}", x=first):
         jax.eval_shape(perturbation, key, first, 0, pool=pool, example=0)
+        if exact:
+            jax.eval_shape(perturbation.replacement, 0, first, 0)
 
 
 def check_outputs(apply_fn: Callable, params: Any, inputs: Any, metric: metrics.Metric) -> None:
@@ -304,19 +319,21 @@ def check_outputs(apply_fn: Callable, params: Any, inputs: Any, metric: metrics.
         jax.eval_shape(metric, one, one)
 
 
-def checked_logits(apply_fn: Callable, params: Any, two: Any, ranks: Container[int]) -> Any:
-    """The shape of what the model makes of two examples, which has two rows as well."""
+def checked_logits(apply_fn: Callable, params: Any, batch: Any, ranks: Container[int]) -> Any:
+    """The shape of what the model makes of a batch, which has a row for each example."""
     advice = "if it takes more than params and x, give that as context="
-    if len(two) > 1:
+    if len(batch) > 1:
         advice = "if it takes params and x alone, leave context= out"
-    given = dict(zip(("x", "context"), two, strict=False))
+    given = dict(zip(("x", "context"), batch, strict=False))
     with called("apply_fn", advice=advice, params=params, **given):
-        out = jax.eval_shape(apply_fn, params, *two)
+        out = jax.eval_shape(apply_fn, params, *batch)
     shape = getattr(out, "shape", None)
-    if shape is None or len(shape) not in ranks or shape[0] != 2:
+    n = batch[0].shape[0]
+    if shape is None or len(shape) not in ranks or shape[0] != n:
         got = type(out).__name__ if shape is None else shape
         raise ValueError(
-            f"apply_fn must map a batch {two[0].shape} to logits (2, C) or scores (2,); got {got}"
+            f"apply_fn must map a batch {batch[0].shape} to logits ({n}, C) or scores ({n},); "
+            f"got {got}"
         )
     return out
 
@@ -339,7 +356,7 @@ def check_shapes(
     if not hasattr(x, "shape"):
         raise ValueError(f"x must be one array or its shape; got {one_line(x)}")
     check_grid(perturbation, tuple(x.shape[1:]))
-    checked_logits(apply_fn, params, shapes((x, *context), 2), range(1, 9))
+    checked_logits(apply_fn, params, shapes((x, *context), 1), range(1, 9))
 
 
 def check_bounds(metric: metrics.Metric, totals: np.ndarray, counts: np.ndarray) -> None:

@@ -172,6 +172,9 @@ def check_summary(written: Any, now: Mapping[str, Any]) -> None:
 
     Intervals are left out: how they are made from the same numbers may change.
     """
+    parts = {name for name, value in written.items() if isinstance(value, Mapping)}
+    if parts - set(now):
+        raise ValueError(f"its summary has {min(parts - set(now))}, its tables have not")
     for name, value in now.items():
         if isinstance(value, Mapping):
             check_summary(written[name], value)

@@ -74,8 +74,9 @@ def sensitivity(
         see `incremental`), or cannot be reached with this many examples, all positions are measured
         instead, as the result says.
       metric: what counts as a change of the output; see `jaxsens.metrics`.
-      names: (n,) numbers that stand for the examples in their keys; default 0 … n-1. A part of a
-        dataset, measured by itself with its own numbers, has the draws it has in the whole.
+      names: (n,) different numbers that stand for the examples in their keys; default 0 … n-1. A
+        part of a dataset, measured by itself with its own numbers, has the draws it has in the
+        whole.
       incremental: whether what an edit cannot reach is computed once an example, not once an edit:
         the same result within rounding (of the clean values: an entry a million times as large as
         what replaces it leaves its rounding behind). "auto" does so where it saves a quarter of
@@ -92,7 +93,9 @@ def sensitivity(
       The estimate. Every process of a multi-host job returns the whole.
 
     Raises:
-      ValueError: for inputs that do not fit each other, and for non-finite inputs or logits.
+      ValueError: for inputs that do not fit each other, ids that the model's table has no row for
+        (see `jaxsens.lookups`), non-finite inputs or logits, and a metric outside its own bounds.
+      TypeError: for a model, an edit or a metric that cannot be traced.
 
     >>> import jax, jax.numpy as jnp
     >>> from jaxsens import Bits, Flip, Perturbation, sensitivity
@@ -124,7 +127,7 @@ def sensitivity(
     arguments.check_function("apply_fn", apply_fn)
     arguments.check_params(params)
     arguments.check_progress(progress)
-    arguments.check_edit(perturbation, x, key)
+    arguments.check_edit(perturbation, x, key, exact=exact)
     arguments.check_outputs(apply_fn, params, inputs, metric)
     drawn = getattr(perturbation.edit, "vocabulary", None)
     lookups.check_ids(apply_fn, params, inputs, measured_x, drawn=drawn)

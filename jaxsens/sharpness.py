@@ -168,7 +168,7 @@ def _checked_outputs(
 
 
 def _checked_labels(y: ArrayLike, n: int, num_classes: int) -> Int[np.ndarray, " n"]:
-    y = arguments.as_array("y", y)
+    y = arguments.as_numbers("y", y)
     if y.shape != (n,) or not jnp.issubdtype(y.dtype, jnp.integer):
         raise ValueError(
             f"y must be whole numbers of shape (n,) = {(n,)}; got {y.dtype} of shape {y.shape}"

@@ -12,12 +12,12 @@ import sys
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
 import jaxsens
 from jaxsens import Bits, Gaussian, Patches, Perturbation, Tokens, runtime
+from jaxsens.arguments import checked_incremental
 from jaxsens.buckets import into_buckets
 from jaxsens.ragged import ragged_sensitivity
 
@@ -31,7 +31,7 @@ def linear(params, x):
 
 
 def with_context(params, x, context):
-    return x @ params + context[:, None]
+    return x @ params + context.astype(x.dtype)[:, None]
 
 
 def lookup(params, x, mask):
@@ -138,7 +138,7 @@ SENSITIVITY = {
 WITH_CONTEXT = {
     "function": jaxsens.sensitivity,
     "given": SENSITIVITY["given"] | {"apply_fn": with_context, "context": np.zeros(3, np.float32)},
-    "accepted": {},
+    "accepted": {"context": {"negative ids", "doubled", "three ids", "long key"}},
     "only": ["apply_fn", "context"],
 }
 SHARPNESS = {
@@ -182,6 +182,15 @@ RAGGED = {
         "places": {"none"},
     },
 }  # fmt: skip
+BUCKETS = {
+    "function": into_buckets,
+    "given": {"sequences": [np.arange(1, 4, dtype=np.int32)], "lengths": (4,)},
+    "accepted": {
+        "sequences": {"empty list", "empty dict", "no rows"},
+        "pad_id": WHOLE | {"zero"},
+        "at_least": WHOLE | {"zero"},
+    },
+}
 CUBES = np.ones((2, 3, 2, 4), np.float32)
 ATTENTION = {
     "function": jaxsens.attention,
@@ -200,6 +209,7 @@ CALLS = {
     "sharpness": SHARPNESS,
     "explain": EXPLAIN,
     "ragged_sensitivity": RAGGED,
+    "into_buckets": BUCKETS,
     "attention": ATTENTION,
     "Perturbation": constructor(
         Perturbation,
@@ -262,6 +272,7 @@ MEETING = {
     "params": ["apply_fn", "model"],
     "x": ["apply_fn", "example"],
     "context": ["apply_fn"],
+    "lengths": ["bucket"],
 }
 
 
@@ -270,7 +281,7 @@ class Accepted(Exception):
 
 
 @pytest.fixture
-def as_users_have_it(monkeypatch):
+def as_users_have_it(monkeypatch, types_unchecked):
     """No types checked at run time, and no measurement: the call ends where it would begin."""
 
     def stop(*arguments, **options):
@@ -278,9 +289,6 @@ def as_users_have_it(monkeypatch):
 
     monkeypatch.setattr(runtime, "place", stop)
     monkeypatch.setattr(sys.modules["jaxsens.incremental.explain"], "count_costs", stop)
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def refusal(call, **changes):
@@ -346,6 +354,22 @@ def own(message, **changes):
     return pytest.param(changes, message, id=message[:50])
 
 
+class OwnReplacements:
+    """An edit with finitely many replacements, as far as it says."""
+
+    def __init__(self, num, replacement):
+        self.num, self.new = num, replacement
+
+    def __call__(self, key, window):
+        return window
+
+    def num_replacements(self, window_shape):
+        return self.num
+
+    def replacement(self, index, window):
+        return self.new(window)
+
+
 class OwnGrid(Tokens):
     def __init__(self, layout=(4,), window=(1,)):
         self.given = layout, window
@@ -384,6 +408,10 @@ def edited_by(edit):
             perturbation=edited_by(lambda window: window)),
         own("perturbation.edit .* must return a window of shape",
             perturbation=edited_by(lambda key, window: window[None])),
+        own("perturbation.edit .* use jax.numpy in place of numpy", num_samples="all",
+            perturbation=edited_by(OwnReplacements(2, np.sort))),
+        own("perturbation.edit .* whole number of replacements; got 2.5", num_samples="all",
+            perturbation=edited_by(OwnReplacements(2.5, jnp.negative))),
         own("perturbation.edit .* fails: AttributeError",
             perturbation=edited_by(nothing)),
         own("perturbation.grid .* fails for examples of shape", perturbation=Perturbation(
@@ -419,6 +447,11 @@ def test_a_measurement_inside_jit_is_refused(call, argument, as_users_have_it):
     with pytest.raises(ValueError, match=rf"^{argument} .* outside of jax.jit") as error:
         jax.jit(lambda value: call["function"](**(call["given"] | {argument: value})))(given)
     assert "\n" not in str(error.value)
+
+
+def test_numpy_bools_mean_what_they_say():
+    for given in (True, False, np.True_, np.False_):
+        assert checked_incremental(given) is bool(given)
 
 
 def test_a_missing_or_swapped_perturbation_is_named(as_users_have_it):
