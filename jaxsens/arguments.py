@@ -91,11 +91,12 @@ def as_numbers(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
         array = np.asarray(value)
     except Exception as error:
         raise ValueError(
-            f"{name} must be an array of numbers; got {type(value).__name__} ({first_line(error)})"
+            f"{name} must be an array of numbers or bools; got {type(value).__name__} "
+            f"({first_line(error)})"
         ) from error
     if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
         raise ValueError(
-            f"{name} must be an array of numbers; got {array.dtype} of shape {array.shape}"
+            f"{name} must be an array of numbers or bools; got {array.dtype} of shape {array.shape}"
         )
     return array
 
@@ -220,16 +221,20 @@ def check_params(params: Any) -> None:
     """Raises ValueError for leaves that are no arrays or numbers."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         check_known("params", leaf)
-        try:
-            if isinstance(leaf, jax.ShapeDtypeStruct):
-                raise TypeError("a shape has no values")
-            jax.typeof(leaf)
-        except Exception as error:
+        if _shape_of(leaf) is None or isinstance(leaf, jax.ShapeDtypeStruct):
             name = jax.tree_util.keystr(path)
             raise ValueError(
-                f"params must be a pytree of arrays; got {one_line(leaf)} at params{name} "
-                f"({first_line(error)}): close apply_fn over what is no array"
-            ) from None
+                f"params must be a pytree of arrays; got {one_line(leaf)} at params{name}: close "
+                "apply_fn over what is no array"
+            )
+
+
+def _shape_of(leaf: Any) -> tuple[int, ...] | None:
+    """What JAX takes for the shape of this; None if it takes it for no array."""
+    try:
+        return jax.typeof(leaf).shape
+    except (OverflowError, TypeError, ValueError):
+        return None
 
 
 def shapes(inputs: Any, *leading: int) -> Any:
@@ -344,13 +349,9 @@ def check_shapes(
     """Lets grid and model be tried on shapes, of arrays or without any, before they are traced."""
     for name, tree in (("params", params), ("x", x), ("context", context)):
         for leaf in jax.tree.leaves(tree):
-            try:
-                shape = jax.typeof(leaf).shape
-            except Exception as error:
-                raise ValueError(
-                    f"{name} must be arrays or their shapes; got {one_line(leaf)} "
-                    f"({first_line(error)})"
-                ) from None
+            shape = _shape_of(leaf)
+            if shape is None:
+                raise ValueError(f"{name} must be arrays or their shapes; got {one_line(leaf)}")
             if name != "params" and not shape:
                 raise ValueError(f"{name} has no examples: its shape is {shape}")
     if not hasattr(x, "shape"):

@@ -155,7 +155,10 @@ def _checked_outputs(
 ) -> int:
     """The number of classes, 2 for a single score."""
     batch = jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype)
-    shape = arguments.checked_logits(apply_fn, params, (batch,), (1, 2)).shape
+    out = arguments.checked_logits(apply_fn, params, (batch,), (1, 2))
+    shape = out.shape
+    if jnp.issubdtype(out.dtype, jnp.complexfloating):
+        raise ValueError(f"apply_fn must give real logits; got {out.dtype}: take their real part")
     if perturbed_apply_fn is not None:
         with called("perturbed_apply_fn", params=params, x=batch, key=key):
             other = jax.eval_shape(perturbed_apply_fn, params, batch, key)
