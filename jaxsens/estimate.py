@@ -253,7 +253,8 @@ class SensitivityEstimate:
             check_table(totals, counts, (lower, upper))
             provenance = Provenance(**fields_of(Provenance, record["provenance"]))
             estimate = cls(totals, counts, (lower, upper), provenance)
-            check_summary(record["summary"], estimate.summary())
+            sizes = ("mean", "num_examples", "num_positions", "num_draws")
+            check_summary(record["summary"], {name: getattr(estimate, name) for name in sizes})
         return estimate
 
 

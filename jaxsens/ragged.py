@@ -72,11 +72,14 @@ def ragged_sensitivity(
     arguments.check_function("apply_fn", apply_fn)
     arguments.check_function("embed", embed, optional=True)
     arguments.check_function("places", places, optional=True)
+    chosen_tokens = [_chosen(places, bucket) for bucket in buckets]
+    if embed is not None:
+        for bucket in buckets:
+            _check_embed(embed, params, bucket)
     parts, measured = [], []
-    for bucket in buckets:
-        x = bucket.tokens if embed is None else _embedded(embed, params, bucket)
+    for bucket, chosen in zip(buckets, chosen_tokens, strict=True):
+        x = bucket.tokens if embed is None else _embedded(embed, params, bucket.tokens)
         per_token = perturbation.num_positions(x.shape[1:]) == bucket.tokens.shape[1]
-        chosen = bucket.mask if places is None else bucket.mask & _chosen(places, bucket)
         if per_token and not chosen.any():
             continue
         measured.append(bucket.rows)
@@ -135,7 +138,10 @@ def _checked_buckets(buckets: Any) -> list[Bucket]:
     return chosen
 
 
-def _chosen(places: Callable[[np.ndarray], np.ndarray], bucket: Bucket) -> np.ndarray:
+def _chosen(places: Callable[[np.ndarray], np.ndarray] | None, bucket: Bucket) -> np.ndarray:
+    """The real tokens to edit."""
+    if places is None:
+        return bucket.mask
     with called("places", tokens=bucket.tokens):
         chosen = np.asarray(places(bucket.tokens))
     if chosen.shape != bucket.tokens.shape or chosen.dtype != bool:
@@ -143,22 +149,22 @@ def _chosen(places: Callable[[np.ndarray], np.ndarray], bucket: Bucket) -> np.nd
             f"places must give bools of shape (n, T) = {bucket.tokens.shape}; "
             f"got {chosen.dtype} of shape {chosen.shape}"
         )
-    return chosen
+    return bucket.mask & chosen
 
 
-def _embedded(embed: Callable[[Any, Array], Array], params: Any, bucket: Bucket) -> Array:
+def _check_embed(embed: Callable[[Any, Array], Array], params: Any, bucket: Bucket) -> None:
+    """Tries the embedding on shapes, and the ids on its table, before any bucket is measured."""
     tokens = bucket.tokens
     with called("embed", params=params, tokens=tokens):
-        embedded = _embed(embed, params, tokens)
+        embedded = jax.eval_shape(embed, params, tokens)
     if getattr(embedded, "shape", ())[:2] != tokens.shape:
         got = getattr(embedded, "shape", type(embedded).__name__)
         raise ValueError(f"embed must map tokens {tokens.shape} to (n, T, d); got {got}")
     check_ids(embed, params, (tokens,), tokens[bucket.mask])
-    return embedded
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _embed(embed: Callable[[Any, Array], Array], params: Any, tokens: Array) -> Array:
+def _embedded(embed: Callable[[Any, Array], Array], params: Any, tokens: Array) -> Array:
     return embed(params, tokens)
 
 
