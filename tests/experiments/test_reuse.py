@@ -129,7 +129,7 @@ def test_what_is_only_measured_may_differ(experiment, fields, tmp_path):
         ("--augmented-variance 0.2", "vit-small-augment of rob cannot be reused: augment"),
         ("--patch 8", "vit-small-regularise of rob cannot be reused: objective"),
         ("--seed 3", "models of rob cannot be reused: seed is 42 there, 3 here"),
-        ("--num-train 10", "num_train is None there, 10 here"),
+        ("--num-train 1000", "num_train is None there, 1000 here"),
         ("--dataset digits", "dataset is cifar10 there, digits here"),
         ("--epochs 4", "epochs is 8 there, 4 here"),
         ("--evaluate-every 2", "evaluate_every must be a multiple of its 4; got 2"),
