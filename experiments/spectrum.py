@@ -29,7 +29,7 @@ import numpy as np
 
 from jaxsens import boolean, spectrum
 from jaxsens.boolean import memory
-from jaxsens.cli.bounds import Count, Range, Runs, Seed, Several
+from jaxsens.cli.bounds import LARGEST, Count, Range, Runs, Seed, Several
 from jaxsens.cli.config import ExperimentConfig
 from jaxsens.results import Results, environment
 from jaxsens.runfolder import RunFolder
@@ -47,6 +47,7 @@ __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 
 #: Of a cube that is enumerated; beyond 64 not even its points can be numbered.
 Coordinates = Annotated[int, Range(2, 64)]
+Width = Annotated[int, Range(2, LARGEST, because="a single unit has no layer norm")]
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,13 @@ class Config(ExperimentConfig):
     """Coordinates of the univariate spectrum."""
     finite_d: Coordinates = 6
     """Coordinates of the finite networks whose kernels are compared with the limit."""
-    widths: Annotated[tuple[Count, ...], Several(at_least=2)] = (16, 48, 144)
+    widths: Annotated[tuple[Width, ...], Several(at_least=2)] = (16, 48, 144)
     """Widths of the finite networks."""
     num_seeds: Runs = 8
     """Finite networks of each width."""
     train_d: Coordinates = 6
     """Coordinates of the networks that are trained on characters."""
-    train_width: Count = 64
+    train_width: Width = 64
     """Width of the networks that are trained on characters."""
     max_steps: Count = 1_500
     """Steps after which a character counts as not fitted."""

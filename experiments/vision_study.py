@@ -25,7 +25,6 @@ import jaxsens
 from jaxsens import (
     Donor,
     Gaussian,
-    OverlappingPatches,
     Patches,
     Perturbation,
     ScatteredPixels,
@@ -103,10 +102,7 @@ class ImageConfig(ExperimentConfig, abc.ABC):
     def check(self) -> None:
         """Raises ValueError for a combination that cannot be trained or measured."""
         if self.patch is not None:
-            # Scattered pixels need no grid, only as many of them as the image has.
-            scattered = self.estimator == "scattered-pixels"
-            grid = (OverlappingPatches if scattered else Patches)(self.patch)
-            grid.layout(data.spec(self.dataset).image_shape)
+            self._check_patch(self.patch)
         if self.num_train is not None and self.batch_size is not None:
             require_batch(self.batch_size, self.num_train)
         if self.estimator == "scattered-pixels" and self.edit == "donor":
@@ -116,6 +112,16 @@ class ImageConfig(ExperimentConfig, abc.ABC):
                 f"optimizer {self.optimizer} needs a --learning-rate: the models' own are SGD's "
                 "(the paper has 0.002 for Adam)"
             )
+
+    def _check_patch(self, patch: int) -> None:
+        shape = data.spec(self.dataset).image_shape
+        if patch > min(shape[:2]):
+            raise ValueError(
+                f"patch={patch} is larger than image side {min(shape[:2])}; choose a divisor of it"
+            )
+        # Scattered pixels need no grid.
+        if self.estimator != "scattered-pixels":
+            Patches(patch).layout(shape)
 
     @property
     def task(self) -> Task:

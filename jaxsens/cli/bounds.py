@@ -10,27 +10,32 @@ digits), what a 32-bit counter cannot hold, or what is infinite in float32. What
 together, memory above all, is checked by the config itself (`ExperimentConfig.check`).
 """
 
+import abc
+import dataclasses
 import functools
 import math
 import types
 import typing
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal
 
 from jaxsens.cli.wording import nearest, shown
 
+#: Between them float32 is neither 0 nor infinite.
+_TINY, _HUGE = 1e-30, 3e38
 
-@runtime_checkable
-class Bound(Protocol):
+
+class Bound(abc.ABC):
     """What a single value must fulfil."""
 
+    @abc.abstractmethod
     def problem(self, value: Any) -> tuple[str, str] | None:
         """What the value must be, and what to do; None if it is right."""
 
 
 @dataclass(frozen=True)
-class Range:
+class Range(Bound):
     """Numbers from `low` to `high`; finite ones, so nan and the infinities never are.
 
     Attributes:
@@ -47,8 +52,10 @@ class Range:
 
     def problem(self, value: Any) -> tuple[str, str] | None:
         """What the number must be, and the nearest one that is allowed."""
-        if not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             return "a finite number", f"give one between {self.low:g} and {self.high:g}"
+        if self.low <= 0 and 0 < abs(value) < _TINY:
+            return f"0 or at least {_TINY} (less is 0 in float32)", "the nearest is 0"
         above = value > self.low or (value == self.low and self.ends[0] == "[")
         below = value < self.high or (value == self.high and self.ends[1] == "]")
         if above and below:
@@ -64,7 +71,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class OneOf:
+class OneOf(Bound):
     """Some texts."""
 
     choices: tuple[str, ...]
@@ -77,7 +84,7 @@ class OneOf:
 
 
 @dataclass(frozen=True)
-class FolderName:
+class FolderName(Bound):
     """Texts that can name a folder; whether there is one is seen when it is read."""
 
     def problem(self, value: Any) -> tuple[str, str] | None:
@@ -111,8 +118,6 @@ class Several:
 
 #: Beyond this no run counts anything, and 32-bit indices end soon.
 LARGEST = 10**9
-#: Between them float32 is neither 0 nor infinite.
-_TINY, _HUGE = 1e-30, 3e38
 
 Count = Annotated[int, Range(1, LARGEST)]
 Epochs = Annotated[int, Range(1, 10**7)]
@@ -128,63 +133,98 @@ Seed = Annotated[int, Range(0, 2**32 - 1, because="random keys are made from 32 
 Folder = Annotated[str, FolderName()]
 
 
+@dataclass(frozen=True)
+class Declared:
+    """What a field may hold, read from its annotation.
+
+    Attributes:
+        kind: Type of a single value.
+        choices: All single values, if they are listed.
+        bounds: What a single value must fulfil.
+        optional: Whether None stands for "left open".
+        several: How many values a list has; None for a single value.
+    """
+
+    kind: Any
+    choices: tuple[Any, ...] = ()
+    bounds: tuple[Bound, ...] = ()
+    optional: bool = False
+    several: Several | None = None
+
+    @classmethod
+    def of(cls, hint: Any) -> "Declared":
+        """Reads an annotation; TypeError for one that is not a flag's."""
+        origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+        if origin is Annotated:
+            return cls.of(arguments[0])._with(arguments[1:])
+        if origin is Literal:
+            return cls(type(arguments[0]), choices=arguments)
+        if origin is tuple and arguments[1:] == (...,):
+            return dataclasses.replace(cls.of(arguments[0]), several=Several(at_least=0))
+        if origin in (typing.Union, types.UnionType) and type(None) in arguments:
+            (given,) = (each for each in arguments if each is not type(None))
+            return dataclasses.replace(cls.of(given), optional=True)
+        if origin is not None:
+            raise TypeError(f"expected a number, a text, choices or a tuple of them, got {hint}")
+        return cls(hint)
+
+    def _with(self, metadata: tuple[Any, ...]) -> "Declared":
+        (*lengths,) = (each for each in metadata if isinstance(each, Several))
+        bounds = tuple(each for each in metadata if isinstance(each, Bound))
+        several = lengths[0] if lengths else self.several
+        return dataclasses.replace(self, bounds=self.bounds + bounds, several=several)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the annotation says what values there are; a bool's are known."""
+        return bool(self.kind is bool or self.choices or self.bounds)
+
+    def check(self, name: str, value: Any) -> None:
+        """Raises ValueError, in one line that names the field, for a value that is not allowed."""
+        if value is None and self.optional:
+            return
+        if self.several is not None:
+            self.several.check(name, value)
+        for each in (value,) if self.several is None else value:
+            self._check_single(name, each)
+
+    def _check_single(self, name: str, value: Any) -> None:
+        if self.choices:
+            if value not in self.choices:
+                raise ValueError(
+                    f"{name} has no choice {shown(value)}{nearest(str(value), self.choices)}"
+                )
+            return
+        accepted: Any = (int, float) if self.kind is float else self.kind
+        if not isinstance(value, accepted) or (isinstance(value, bool) and self.kind is not bool):
+            raise ValueError(f"{name} must be of type {self.kind.__name__}; got {shown(value)}")
+        for bound in self.bounds:
+            problem = bound.problem(value)
+            if problem is not None:
+                raise ValueError(
+                    f"{name} must be {problem[0]}; got {shown(value)}"
+                    + (f"; {problem[1]}" if problem[1] else "")
+                )
+
+
 def check_fields(config: Any) -> None:
     """Raises ValueError, in one line, for a field of a config dataclass that is out of its bounds.
 
     Raises:
         TypeError: A field declares none.
     """
-    for name, hint in field_types(type(config)).items():
-        _check(name, getattr(config, name), hint, ())
+    for name, declared in declared_fields(type(config)).items():
+        if not declared.bounded:
+            raise TypeError(f"{name} declares no bounds; see jaxsens/cli/bounds.py")
+        declared.check(name, getattr(config, name))
 
 
-def field_types(config: type) -> dict[str, Any]:
-    """The fields of a dataclass and their annotations, with the declared bounds."""
-    return _field_types(config)
+def declared_fields(config: type) -> dict[str, Declared]:
+    """What the fields of a dataclass may hold."""
+    return _declared_fields(config)
 
 
 @functools.cache
-def _field_types(config: type) -> dict[str, Any]:
+def _declared_fields(config: type) -> dict[str, Declared]:
     hints = typing.get_type_hints(config, include_extras=True)
-    return {name: hints[name] for name in config.__dataclass_fields__}  # type: ignore[attr-defined]
-
-
-def _check(name: str, value: Any, hint: Any, declared: tuple[Any, ...]) -> None:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
-        return _check(name, value, arguments[0], (*declared, *hint.__metadata__))
-    if origin in (typing.Union, types.UnionType):
-        (given,) = (each for each in arguments if each is not type(None))
-        return None if value is None else _check(name, value, given, declared)
-    if origin is tuple:
-        (several,) = (each for each in declared if isinstance(each, Several))
-        several.check(name, value)
-        for each in value:
-            _check(name, each, arguments[0], ())
-        return None
-    if origin is Literal:
-        return _one_of(name, value, arguments)
-    return _check_single(name, value, hint, declared)
-
-
-def _one_of(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    if value not in choices:
-        raise ValueError(
-            f"{name} has no choice {shown(value)}{nearest(str(value), map(str, choices))}"
-        )
-
-
-def _check_single(name: str, value: Any, kind: type, declared: tuple[Any, ...]) -> None:
-    accepted: Any = (int, float) if kind is float else kind
-    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
-        raise ValueError(f"{name} must be of type {kind.__name__}; got {shown(value)}")
-    bounds = [each for each in declared if isinstance(each, Bound)]
-    if not bounds and kind is not bool:
-        raise TypeError(f"{name} declares no bounds; see jaxsens/cli/bounds.py")
-    for bound in bounds:
-        problem = bound.problem(value)
-        if problem is not None:
-            expected, advice = problem
-            raise ValueError(
-                f"{name} must be {expected}; got {shown(value)}" + (f"; {advice}" if advice else "")
-            )
+    return {field.name: Declared.of(hints[field.name]) for field in dataclasses.fields(config)}

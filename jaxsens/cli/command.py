@@ -6,8 +6,9 @@ from types import ModuleType
 from typing import Any
 
 from jaxsens import report
-from jaxsens.cli.bounds import field_types
+from jaxsens.cli.bounds import declared_fields
 from jaxsens.cli.config import ExperimentConfig
+from jaxsens.cli.flags import is_switch
 
 
 def reproduce(name: str, experiment: ModuleType, config: ExperimentConfig) -> str:
@@ -26,7 +27,7 @@ def reproduce(name: str, experiment: ModuleType, config: ExperimentConfig) -> st
         for preset in experiment.PRESETS
         if (flags := _differing(experiment, preset, config)) is not None
     ]
-    every_field = _words(config, field_types(type(config)))
+    every_field = _words(config, declared_fields(type(config)))
     return report.command(name, min(found, key=len, default=every_field))
 
 
@@ -43,9 +44,13 @@ def _differing(
         except ValueError:
             return False  # some fields are only right together with one that was left out
 
-    names = list(field_types(type(config)))
+    usual = experiment.PRESETS[preset].filled(preset)
+    every = list(declared_fields(type(config)))
+    names = [name for name in every if getattr(config, name) != getattr(usual, name)]
     if not gives(names):
-        return None
+        names = every
+        if not gives(names):
+            return None
     for name in tuple(names):
         fewer = [each for each in names if each != name]
         if gives(fewer):
@@ -55,13 +60,13 @@ def _differing(
 
 def _words(config: ExperimentConfig, names: Iterable[str]) -> dict[str, Any]:
     """The fields as `report.command` is to write them."""
-    hints = field_types(type(config))
+    fields = declared_fields(type(config))
 
     def word(name: str) -> Any:
         value = getattr(config, name)
         if value == ():
             return "None"
         # A bool that may be left open is no switch: its flag takes a word.
-        return str(value) if isinstance(value, bool) and hints[name] is not bool else value
+        return str(value) if isinstance(value, bool) and not is_switch(fields[name]) else value
 
     return {name: word(name) for name in names}

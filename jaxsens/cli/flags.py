@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import io
 import os
-import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +16,7 @@ from typing import Any, Literal
 
 import tyro
 
-from jaxsens.cli.bounds import FolderName, field_types
+from jaxsens.cli.bounds import Declared, FolderName, declared_fields
 from jaxsens.cli.config import ConfigError
 from jaxsens.cli.discovery import canonical_name, experiment_names
 from jaxsens.cli.wording import nearest, shown
@@ -146,67 +145,40 @@ def flag_of(field: str) -> str:
 
 def _check_flags(config: type, given: Given) -> None:
     """Raises ValueError for a flag that there is not, or one with words that it cannot take."""
-    hints = {
-        flag_of(name): hint
-        for name, hint in {**field_types(Options), **field_types(config)}.items()
-    }
+    fields = {**declared_fields(Options), **declared_fields(config)}
+    known = {flag_of(name): declared for name, declared in fields.items()}
+    switches = [flag for flag, declared in known.items() if is_switch(declared)]
     # tyro's way to switch one off.
-    off = {"--no-" + flag.removeprefix("--"): flag for flag, hint in hints.items() if hint is bool}
+    off = {"--no-" + flag.removeprefix("--"): flag for flag in switches}
     for flag, words in given.items():
-        if flag not in hints and flag not in off and flag != "--help":
-            raise ValueError(f"unknown flag {shown(flag)[1:-1]}{nearest(flag, {*hints, *off})}")
+        if flag not in known and flag not in off and flag != "--help":
+            raise ValueError(f"unknown flag {shown(flag)[1:-1]}{nearest(flag, {*known, *off})}")
         if off.get(flag) in given:
             raise ValueError(f"{off[flag]} and {flag} are both given; give one of them")
-        if hints.get(flag, bool) is not bool:
-            _check_words(flag, words, Words.of(hints[flag]))
+        if flag in known and flag not in switches:
+            _check_words(flag, words, known[flag])
         elif words:
             raise ValueError(f"{flag} takes no value; got {shown(words[0])}; leave it out")
 
 
-@dataclasses.dataclass(frozen=True)
-class Words:
-    """What can stand after a flag.
-
-    Attributes:
-        kind: The type of a single value, or the choices.
-        optional: Whether None can stand there: left open, or an empty list.
-        several: Whether several values can.
-    """
-
-    kind: Any
-    optional: bool = False
-    several: bool = False
-
-    @classmethod
-    def of(cls, hint: Any) -> "Words":
-        """For a field with this annotation."""
-        origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-        if origin is typing.Annotated:
-            return cls.of(arguments[0])
-        if origin is tuple:
-            return cls(cls.of(arguments[0]).kind, optional=True, several=True)
-        if type(None) in arguments:
-            (given,) = (each for each in arguments if each is not type(None))
-            return dataclasses.replace(cls.of(given), optional=True)
-        return cls(arguments if origin is Literal else hint)
+def is_switch(declared: Declared) -> bool:
+    """Whether the flag of a field takes no word: --released, --no-released."""
+    return declared.kind is bool and not declared.optional
 
 
-def _check_words(flag: str, words: Sequence[str], expected: Words) -> None:
+def _check_words(flag: str, words: Sequence[str], declared: Declared) -> None:
     if not words:
         raise ValueError(f"{flag} needs a value after it; leave it out for the default")
-    if len(words) > 1 and not expected.several:
+    if len(words) > 1 and declared.several is None:
         raise ValueError(f"{flag} takes one value; got {len(words)}: {shown(' '.join(words))}")
-    if list(words) == ["None"] and expected.optional:
+    if list(words) == ["None"] and (declared.optional or declared.several is not None):
         return
+    choices = [str(choice) for choice in declared.choices or (True, False)]
     for word in words:
-        if isinstance(expected.kind, tuple) or expected.kind is bool:
-            choices = (True, False) if expected.kind is bool else expected.kind
-            if word not in map(str, choices):
-                raise ValueError(
-                    f"{flag} has no choice {shown(word)}{nearest(word, map(str, choices))}"
-                )
-        elif expected.kind in (int, float):
-            _check_number(flag, word, expected.kind)
+        if (declared.choices or declared.kind is bool) and word not in choices:
+            raise ValueError(f"{flag} has no choice {shown(word)}{nearest(word, choices)}")
+        if declared.kind in (int, float):
+            _check_number(flag, word, declared.kind)
 
 
 def _check_number(flag: str, word: str, kind: type) -> None:
@@ -219,7 +191,8 @@ def _check_number(flag: str, word: str, kind: type) -> None:
 
 def _joined(config: type, given: Given) -> list[str]:
     """The command line anew; None for a list is no word at all, as tyro has it."""
-    lists = {flag_of(name) for name, hint in field_types(config).items() if Words.of(hint).several}
+    fields = declared_fields(config).items()
+    lists = {flag_of(name) for name, declared in fields if declared.several is not None}
     words = []
     for flag, values in given.items():
         words += [flag, *(() if flag in lists and list(values) == ["None"] else values)]

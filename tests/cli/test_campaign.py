@@ -16,11 +16,60 @@ import pytest
 
 import jaxsens.figures  # noqa: F401  matplotlib keeps its fonts in HOME, which the tests move
 from jaxsens import data
+from jaxsens.cli.bounds import Range, declared_fields
+from jaxsens.cli.config import ConfigError, ExperimentConfig
 from jaxsens.run import experiment_names, load_experiment, main
 
-INTS = ["0", "-1", "1", "2", "4294967296", str(10**18), str(10**30), "9" * 5000]
+INTS = ["0", "-1", "1", "2", "4294967296", str(10**18), str(10**30), str(10**400), "9" * 5000]
 FLOATS = ["0", "-1", "nan", "inf", "-inf", "1e-320", "1e300", "1e400", str(10**30)]
 WRONG = ["", " ", "x", "None", "1.5", "True", "é", "\udcff", "a\0b", "--", "-", "1,2"]
+
+#: What passes though it was meant to be hostile: the words, and the fields that may have them.
+ACCEPTED = {
+    # Switches.
+    "": "authors prenorm released skip_bad_rows",
+    # No noise, no decay, the first seed.
+    "0": (
+        "augmented_variance dropout parity_decay parity_epochs phase_settings "
+        "regularised_variance relative_sigma seed sigma strength variance weight_decay"
+    ),
+    # The least there is; such runs were made.
+    "1": (
+        "adam_decay_epochs batch_size block depth depths epochs evaluate_every every heads "
+        "hidden max_steps num_accuracy num_along num_checked num_corrupted num_draws "
+        "num_enumerated num_final num_measured num_samples num_test parity_degree parity_epochs "
+        "parity_hidden patch phase_seeds phase_settings seed sets_per_degree severity "
+        "squared_every univariate_d"
+    ),
+    # A number like any other.
+    "1.5": (
+        "adam_rate augmented_variance decay learning_rate mlp_rate parity_decay phase_rates "
+        "phase_sigmas regularised_variance relative_sigma sigma squared_rate strength "
+        "summing_rate variance variances weight_decay"
+    ),
+    # Diverges, which ends with one line.
+    "1000000000000000000000000000000": (
+        "adam_rate learning_rate mlp_rate phase_rates squared_rate summing_rate"
+    ),
+    # Few.
+    "2": (
+        "adam_decay_epochs batch_size block depth depths epochs evaluate_every every finite_d "
+        "heads hidden max_steps num_accuracy num_along num_checked num_corrupted num_draws "
+        "num_enumerated num_final num_measured num_samples num_seeds num_sharpness num_test "
+        "parity_degree parity_epochs parity_hidden parity_train patch phase_seeds "
+        "phase_settings scan_stacks seed sets_per_degree severity squared_every train_d "
+        "train_width univariate_d"
+    ),
+    # Left open, or an empty list.
+    "None": (
+        "batch_size depth depths edit epochs evaluate_every heads hidden intervene_on "
+        "interventions learning_rate max_length models num_accuracy num_along num_corrupted "
+        "num_measured num_sharpness num_train optimizer patch reduced reuse tokenizer tolerance "
+        "variance vocab_size width"
+    ),
+    # A choice.
+    "True": "reduced",
+}
 
 
 class Accepted(BaseException):
@@ -98,3 +147,58 @@ def outcome(arguments: list[str], tmp_path, capsys) -> str:
     assert err.count("\n") == 1, shown
     assert list(tmp_path.iterdir()) == [], shown
     return err
+
+
+def campaign(step: int, tmp_path, capsys) -> set[tuple[str, str]]:
+    """Every `step`-th command of all experiments; (words, field) of those that were accepted."""
+    every = [(field, line) for name in experiment_names() for field, line in commands(name)]
+    assert len(every) > 4_000
+    return {
+        (" ".join(line[3:]), field)
+        for field, line in every[::step]
+        if outcome(line, tmp_path, capsys) == "accepted"
+    }
+
+
+def expected() -> set[tuple[str, str]]:
+    return {(words, field) for words, fields in ACCEPTED.items() for field in fields.split()}
+
+
+def test_no_field_takes_a_hostile_value(tmp_path, capsys):
+    assert campaign(47, tmp_path, capsys) <= expected()
+
+
+@pytest.mark.slow
+def test_no_field_takes_any_hostile_value(tmp_path, capsys):
+    assert campaign(1, tmp_path, capsys) == expected()
+
+
+def test_every_field_declares_its_bounds():
+    for name in experiment_names():
+        for field, declared in declared_fields(load_experiment(name).Config).items():
+            assert declared.bounded, f"{name}.{field}"
+            assert declared.several is None or not declared.optional, f"{name}.{field}"
+
+
+def test_a_field_without_bounds_is_a_mistake_of_the_experiment():
+    @dataclasses.dataclass(frozen=True)
+    class Config(ExperimentConfig):
+        depth: int = 3
+
+    with pytest.raises(TypeError, match="depth declares no bounds"):
+        Config()
+
+
+def test_just_beyond_its_range_a_field_is_refused_by_name():
+    for name in experiment_names():
+        config = load_experiment(name).PRESETS["quick"]
+        for field, declared in declared_fields(type(config)).items():
+            for bound in (each for each in declared.bounds if isinstance(each, Range)):
+                step = 1 if declared.kind is int else 1.0
+                for value in (declared.kind(bound.low) - step, declared.kind(bound.high) + step):
+                    beyond = value if value != bound.high else 1.1 * value
+                    given = beyond if declared.several is None else (beyond,)
+                    with pytest.raises(ConfigError) as error:
+                        dataclasses.replace(config, **{field: given})
+                    assert f"{field} must " in str(error.value)
+                    assert "\n" not in str(error.value)
