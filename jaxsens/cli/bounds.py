@@ -105,7 +105,7 @@ class Several:
 
     def check(self, name: str, values: Collection[Any]) -> None:
         """Raises ValueError unless there are enough and none is there twice."""
-        text = ", ".join(shown(each) if isinstance(each, float) else str(each) for each in values)
+        text = ", ".join(each if isinstance(each, str) else shown(each) for each in values)
         if len(values) < self.at_least:
             raise ValueError(
                 f"{name} must have at least {self.at_least} of them; got {text or 'none'}; name "
@@ -169,9 +169,8 @@ class Declared:
         return cls(hint)
 
     def _with(self, metadata: tuple[Any, ...]) -> "Declared":
-        (*lengths,) = (each for each in metadata if isinstance(each, Several))
         bounds = tuple(each for each in metadata if isinstance(each, Bound))
-        several = lengths[0] if lengths else self.several
+        several = next((each for each in metadata if isinstance(each, Several)), self.several)
         return dataclasses.replace(self, bounds=self.bounds + bounds, several=several)
 
     @property

@@ -101,8 +101,7 @@ def parse(experiment: ModuleType, given: Given) -> tuple[Options, Any]:
     }
     if "--data-dir" not in given and os.environ.get("JAXSENS_DATA"):
         _folder("JAXSENS_DATA", [os.environ["JAXSENS_DATA"]])
-    preset = next(iter(given.get("--preset", ())), "quick")
-    default = experiment.PRESETS.get(preset, experiment.PRESETS["quick"])
+    default = experiment.PRESETS[given.get("--preset", ["quick"])[0]]
     name = canonical_name(given["--exp"][0])
     command = dataclasses.make_dataclass(
         "command", [("options", Options), ("config", experiment.Config)], frozen=True

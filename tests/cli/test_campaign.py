@@ -18,6 +18,7 @@ import jaxsens.figures  # noqa: F401  matplotlib keeps its fonts in HOME, which 
 from jaxsens import data
 from jaxsens.cli.bounds import Range, declared_fields
 from jaxsens.cli.config import ConfigError, ExperimentConfig
+from jaxsens.corruptions import CorruptedSet
 from jaxsens.run import experiment_names, load_experiment, main
 
 INTS = ["0", "-1", "1", "2", "4294967296", str(10**18), str(10**30), str(10**400), "9" * 5000]
@@ -91,7 +92,11 @@ def _stop_before_training(tmp_path, monkeypatch):
     # What is loaded is the same for all commands; corrupting images compiles.
     monkeypatch.setattr(data, "load", functools.cache(data.load))
     monkeypatch.setattr(texts, "load_text", functools.cache(texts.load_text))
-    monkeypatch.setattr(load_experiment("robustness"), "_corrupted", lambda *_: None)
+    monkeypatch.setattr(
+        load_experiment("robustness"),
+        "_corrupted",
+        lambda config, clean, name, *_: CorruptedSet(*clean, name, config.severity, "made up", ""),
+    )
 
 
 def leaf_types(hint: typing.Any) -> Iterator[typing.Any]:
