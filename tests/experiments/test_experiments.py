@@ -290,7 +290,10 @@ def test_two_estimators_order_models_alike_where_intervals_tell_them_apart():
         ("--exp robustness --severity 6", "severity"),
         ("--exp robustness --num-corrupted 0", "num_corrupted must be positive; got 0"),
         ("--exp robustness --models cnn", "shapes has no model cnn"),
-        ("--exp robustness --corruptions fog fog", "corruptions: fog is named twice: fog, fog; name each once"),
+        (
+            "--exp robustness --corruptions fog fog",
+            "corruptions: fog is named twice: fog, fog; name each once",
+        ),
         (
             "--exp robustness --models resnet --intervene-on vit-small",
             "intervene_on names vit-small, which is not among the models: resnet",

@@ -76,7 +76,8 @@ def records(folder):
         "--exp estimators --num-samples 2",
         "--exp sharpness --interventions regularise --intervene-on mlp-leaky --sigma 0.1 "
         "--num-sharpness 7",
-        "--exp robustness --interventions None --severity 1 --corruptions contrast --num-corrupted 20",
+        "--exp robustness --interventions None --severity 1 --corruptions contrast "
+        "--num-corrupted 20",
     ],
 )
 def test_every_experiment_measures_without_training_again(flags, trained, tmp_path, monkeypatch):
