@@ -64,7 +64,7 @@ def other_values(declared, value) -> Iterator:
         yield from (not value, True)
     elif kind in (int, float):
         start = value if value is not None else 100
-        yield from map(kind, (start * 2, start + 1, start / 2, 1))
+        yield from map(kind, (start * 2, start + 1, start + 2, start / 2, 1))
     else:
         yield "some folder's $HOME"
     if declared.optional:
