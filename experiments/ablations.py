@@ -18,9 +18,10 @@ trained as the mark that all of them should stay below.
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from jaxsens import data
+from jaxsens.cli.bounds import Depth, Epochs, Range, Rate, Several
 from jaxsens.estimate import confidence_interval
 from jaxsens.results import Claim, Results, environment
 from jaxsens.runfolder import RunFolder
@@ -41,28 +42,28 @@ HEADS = {"digits": (4, 8, 12), "fashion_mnist": (4, 8, 12), "cifar10": (16, 24, 
 REDUCED_DEPTHS, REDUCED_HEADS = (2, 3, 4), (2, 3, 4)
 
 
+#: Each head is 64 wide: a thousand of them are already far beyond any image.
+Heads = Annotated[int, Range(1, 1024)]
+
+
 @dataclass(frozen=True)
 class Config(ImageConfig):
     """Flags of the experiment; None means the paper's or the preset's value for the dataset."""
 
     dataset: Literal["digits", "fashion_mnist", "cifar10"] = "digits"
     """Images to train on."""
-    depths: tuple[int, ...] = ()
+    depths: Annotated[tuple[Depth, ...], Several(at_least=0)] = ()
     """Numbers of blocks of the ViT."""
-    heads: tuple[int, ...] = ()
+    heads: Annotated[tuple[Heads, ...], Several(at_least=0)] = ()
     """Numbers of heads of the ViT."""
-    adam_rate: float = 0.002
+    adam_rate: Rate = 0.002
     """First learning rate of Adam, halved every `adam_decay_epochs` epochs."""
-    adam_decay_epochs: int = 8
+    adam_decay_epochs: Epochs = 8
     """Epochs between two halvings of Adam's learning rate."""
 
-    def __post_init__(self):
-        super().__post_init__()
-        for name in ("depths", "heads"):
-            if any(value < 1 for value in getattr(self, name)):
-                raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
-        if self.adam_rate <= 0 or self.adam_decay_epochs < 1:
-            raise ValueError("adam_rate and adam_decay_epochs must be positive")
+    def check(self) -> None:
+        """Raises ValueError for what would leave nothing to compare."""
+        super().check()
         if self.optimizer not in (None, "sgd"):
             raise ValueError("ablations compares SGD with Adam: optimizer must be sgd")
 

@@ -74,8 +74,9 @@ class Config(ComparisonConfig):
     dataset: Literal["digits", "shapes", "fashion_mnist", "cifar10", "svhn"] = "digits"
     """Images to train on."""
 
-    def __post_init__(self):
-        super().__post_init__()
+    def check(self) -> None:
+        """Raises ValueError for what would leave nothing to compare."""
+        super().check()
         if self.edit == "donor":
             raise ValueError("estimators compares ways to add noise: edit must be gaussian")
         if self.estimator != "patch-grid":

@@ -27,11 +27,13 @@ The numbers, and what did not hold, are in experiments/README.md.
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax
 
-from jaxsens import Gaussian
+from jaxsens.boolean import memory
+from jaxsens.cli.bounds import Count, Decay, Draws, Epochs, Range, Rate, Runs, Seed, Several, Sigma
+from jaxsens.cli.config import ExperimentConfig
 from jaxsens.models import BareTransformer
 from jaxsens.results import Results, environment
 from jaxsens.runfolder import RunFolder
@@ -46,77 +48,97 @@ from .study import seconds
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 
 Control = Literal["no-rule", "no-decay"]
+#: Test examples of sparse parity.
+NUM_PARITY_TEST = 2_000
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ExperimentConfig):
     """Flags of the experiment."""
 
-    p: int = 113
+    p: Annotated[int, Range(3, 10**7)] = 113
     """Modulus."""
-    train_share: float = 0.3
+    train_share: Annotated[float, Range(0, 1, "()")] = 0.3
     """Share of the p² pairs to train on."""
-    width: int = 128
+    width: Count = 128
     """Of the transformer."""
-    hidden: int = 512
+    hidden: Count = 512
     """Units of its MLP."""
-    heads: int = 4
+    heads: Count = 4
     """Of its attention."""
-    learning_rate: float = 1e-3
+    learning_rate: Rate = 1e-3
     """AdamW's."""
-    weight_decay: float = 1.0
+    weight_decay: Decay = 1.0
     """AdamW's, on all weights."""
-    epochs: int = 25_000
+    epochs: Epochs = 25_000
     """Full-batch steps."""
-    evaluate_every: int = 50
+    evaluate_every: Epochs = 50
     """Epochs between two evaluations."""
-    num_seeds: int = 5
+    num_seeds: Runs = 5
     """Runs of each arm."""
-    seed: int = 42
+    seed: Seed = 42
     """The first of the seeds."""
-    controls: tuple[Control, ...] = ("no-rule", "no-decay")
+    controls: Annotated[tuple[Control, ...], Several()] = ("no-rule", "no-decay")
     """Arms that should not generalise."""
-    sigma: float = 0.1
+    sigma: Sigma = 0.1
     """Standard deviation of the absolute noise."""
-    relative_sigma: float = 0.3
+    relative_sigma: Sigma = 0.3
     """Standard deviation of the relative noise, in units of the embedding's RMS."""
-    num_draws: int = 5
+    num_draws: Draws = 5
     """Draws of the noise at every evaluation."""
-    parity_bits: int = 30
+    parity_bits: Count = 30
     """Bits of the second task."""
-    parity_degree: int = 3
+    parity_degree: Count = 3
     """How many of them count."""
-    parity_train: int = 1_500
+    parity_train: Count = 1_500
     """Training examples."""
-    parity_hidden: int = 128
+    parity_hidden: Count = 128
     """Units of the MLP."""
-    parity_decay: float = 1.0
+    parity_decay: Decay = 1.0
     """AdamW's weight decay; the learning rate is 0.001."""
-    parity_epochs: int = 6_000
+    parity_epochs: Annotated[int, Range(0, 10**7)] = 6_000
     """Full-batch steps; 0 leaves the task out."""
 
-    def __post_init__(self):
-        for name in ("p", "width", "hidden", "epochs", "evaluate_every", "num_draws"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
-        if self.p < 3 or self.p % 2 == 0:
-            raise ValueError(f"p must be odd and at least 3; got {self.p}")
-        if not 0 < self.train_share < 1 or int(self.train_share * self.p**2) < 1:
+    def check(self) -> None:
+        """Raises ValueError for tasks that do not exist or do not fit into memory."""
+        if self.p % 2 == 0:
+            raise ValueError(f"p must be odd; got {self.p}; the nearest is {self.p + 1}")
+        if int(self.train_share * self.p**2) < 1:
             raise ValueError(
-                f"train_share must leave pairs to train on and to test; got {self.train_share}"
+                f"train_share={self.train_share} of {self.p**2} pairs leaves none to train on; "
+                f"choose at least {1 / self.p**2:.2g}"
             )
-        if self.heads < 1 or self.width % self.heads:
+        if self.width % self.heads:
             raise ValueError(f"heads must divide width; got heads={self.heads}, width={self.width}")
-        if self.num_seeds < 2:
-            raise ValueError(f"num_seeds must be at least 2 for intervals; got {self.num_seeds}")
-        if not self.controls:
-            raise ValueError("controls must not be empty: without them a lead means nothing")
-        if not 0 < self.parity_degree < self.parity_bits or self.parity_train < 2:
+        if self.seed + self.num_seeds > 2**32:
+            raise ValueError(
+                f"the {self.num_seeds} seeds from seed={self.seed} on must be below {2**32}; "
+                f"choose a --seed of at most {2**32 - self.num_seeds}"
+            )
+        if not self.parity_degree < self.parity_bits or self.parity_train < 2:
             raise ValueError(
                 f"sparse parity needs 0 < parity_degree < parity_bits and 2 examples; got "
                 f"{self.parity_degree}, {self.parity_bits} and {self.parity_train}"
             )
-        Gaussian(sigma=self.sigma), Gaussian(sigma=self.relative_sigma)
+        lanes = self.num_seeds * (1 + len(self.controls))
+        weights = 4 * self.width**2 + 2 * self.width * (self.hidden + self.p)
+        # Logits of the training pairs; weights, gradients and AdamW's two moments: all float32.
+        memory.require(
+            4 * lanes * (int(self.train_share * self.p**2) * self.p + 4 * weights),
+            f"training {lanes} transformers with p={self.p}, width={self.width}, "
+            f"hidden={self.hidden}",
+            remedy="choose smaller ones or a smaller --num-seeds",
+        )
+        examples, bits = self.parity_train + NUM_PARITY_TEST, self.parity_bits
+        if not self.parity_epochs:
+            return
+        # Examples of each lane, once more as they are stacked; weights as above.
+        memory.require(
+            lanes * (8 * examples * bits + 16 * bits * self.parity_hidden),
+            f"training {lanes} MLPs with parity_bits={bits}, parity_train={self.parity_train}, "
+            f"parity_hidden={self.parity_hidden}",
+            remedy="choose smaller ones or a smaller --num-seeds",
+        )
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -152,7 +174,11 @@ class Config:
         return Training(
             name="parity",
             task=Parity(
-                self.parity_bits, self.parity_degree, self.parity_train, 2_000, self.parity_hidden
+                self.parity_bits,
+                self.parity_degree,
+                self.parity_train,
+                NUM_PARITY_TEST,
+                self.parity_hidden,
             ),
             arms=self.arms(self.parity_decay),
             seeds=self.seeds,
@@ -196,7 +222,21 @@ COST = {
 
 
 def load(config: Config, data_dir: Path | None) -> None:
-    """Nothing to load: the tasks are generated."""
+    """Nothing to load: the tasks are generated.
+
+    Raises:
+      ValueError: a seed's pairs leave no test pair with, or none without, its mirror image among
+        the training pairs, so that an accuracy would be that of none.
+    """
+    task = config.addition.task
+    for seed in config.seeds:
+        mirrored = task.data(seed, rule=True)["mirrored"][task.num_train :]
+        if mirrored.all() or not mirrored.any():
+            raise ValueError(
+                f"train_share={config.train_share} with p={config.p} and seed {seed} leaves "
+                f"{mirrored.sum()} mirrored ones among {len(mirrored)} test pairs; expected some "
+                "of both kinds: choose a --train-share nearer to 0.5 or a larger --p"
+            )
 
 
 def run(config: Config, data: None, folder: RunFolder) -> Results:

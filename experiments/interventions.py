@@ -7,12 +7,13 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxsens import Gaussian, OverlappingPatches, Patches, Perturbation
+from jaxsens import Gaussian, OverlappingPatches, Patches, Perturbation, data
+from jaxsens.cli.bounds import Range, Several, Variance
 from jaxsens.objectives import SensitivityRegularized
 
 from .vision_study import Arm, ComparisonConfig
@@ -50,25 +51,29 @@ class Augmented:
 class InterventionConfig(ComparisonConfig):
     """Flags of experiments with interventions."""
 
-    interventions: tuple[Intervention, ...] = ("regularise", "augment")
+    interventions: Annotated[tuple[Intervention, ...], Several(at_least=0)] = (
+        "regularise",
+        "augment",
+    )
     """What is tried to lower the sensitivity."""
-    intervene_on: tuple[ModelName, ...] = ()
+    intervene_on: Annotated[tuple[ModelName, ...], Several(at_least=0)] = ()
     """Models on which it is tried; default ViT-small if it is among the models, else all."""
-    strength: float = 0.25
+    strength: Annotated[float, Range(0, 1e6)] = 0.25
     """Weight of the regulariser."""
     form: Literal["additive", "convex"] = "additive"
     """CE + strength·MSE as in the paper, or (1 - strength)·CE + strength·MSE as in its code."""
     regularised_patch: Literal["aligned", "free"] = "aligned"
     """Whether the regulariser's patch lies on the grid, or anywhere as in the code."""
-    regularised_variance: float = 1.0
+    regularised_variance: Variance = 1.0
     """Variance of the noise on the regulariser's patch."""
     augmented_images: Literal["doubled", "replaced"] = "doubled"
     """Whether noisy images join the clean ones or replace them; the paper does not say."""
-    augmented_variance: float = 0.1
+    augmented_variance: Variance = 0.1
     """Variance of the noise on augmented images."""
 
-    def __post_init__(self):
-        super().__post_init__()
+    def check(self) -> None:
+        """Raises ValueError for interventions that cannot be made."""
+        super().check()
         self.check_models(self.intervene_on)
         absent = [model for model in self.intervene_on if self.models and model not in self.models]
         if absent:
@@ -76,10 +81,10 @@ class InterventionConfig(ComparisonConfig):
                 f"intervene_on names {absent[0]}, which is not among the models: "
                 + ", ".join(self.models)
             )
-        if len(set(self.interventions)) < len(self.interventions):
-            raise ValueError(f"an intervention is named twice: {', '.join(self.interventions)}")
         for intervention in self.interventions:
             self._apply(intervention)
+        if "regularise" in self.interventions and self.patch is not None:
+            self._regularised_grid.layout(data.spec(self.dataset).image_shape)
 
     def filled(self: ConfigT, preset: Preset) -> ConfigT:
         """The config with the models to intervene on, if none was named."""
@@ -121,7 +126,11 @@ class InterventionConfig(ComparisonConfig):
     def _apply(self, intervention: Intervention) -> dict:
         if intervention == "augment":
             return {"augment": Augmented(self.augmented_variance, self.augmented_images)}
-        grid = Patches if self.regularised_patch == "aligned" else OverlappingPatches
         noise = Gaussian(variance=self.regularised_variance)
-        perturbation = Perturbation(grid(self.patch or 1), noise)
+        perturbation = Perturbation(self._regularised_grid, noise)
         return {"objective": SensitivityRegularized(perturbation, self.strength, self.form)}
+
+    @property
+    def _regularised_grid(self) -> Patches | OverlappingPatches:
+        grid = Patches if self.regularised_patch == "aligned" else OverlappingPatches
+        return grid(self.patch or 1)

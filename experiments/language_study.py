@@ -7,12 +7,27 @@ import dataclasses
 import functools
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from jaxtyping import Int
 
 from jaxsens import tokenization as bpe
+from jaxsens.boolean import memory
 from jaxsens.buckets import Bucket, into_buckets
+from jaxsens.cli.bounds import (
+    Count,
+    Decay,
+    Depth,
+    Draws,
+    Epochs,
+    Folder,
+    Range,
+    Rate,
+    Seed,
+    Several,
+)
+from jaxsens.cli.config import ExperimentConfig
 from jaxsens.data.text import Texts, load_text
 from jaxsens.models import TextModel
 from jaxsens.runfolder import RunFolder
@@ -27,105 +42,113 @@ from .language_tasks import (
     paper_values,
     scale,
 )
+from .study import require_batch
 
 #: Bucket lengths of measurements: fewer than in training, for each compiles anew for every way of
 #: measuring.
 MEASURED_LENGTHS = (32, 64, 96, 128)
+#: Every byte is a token, and there are five special ones.
+SMALLEST_VOCABULARY = 261
+#: A variance of the noise; embeddings are measured in units of its σ, so it is not 0.
+Noise = Annotated[float, Range(1e-12, 1e6)]
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ExperimentConfig):
     """Flags of the experiment; None means the paper's or the preset's value for the dataset."""
 
     dataset: DatasetName = "paraphrases"
     """Texts to train on; paraphrases are generated."""
-    models: tuple[ModelName, ...] = ("roberta-softmax", "roberta-relu", "gpt2", "lstm")
+    models: Annotated[tuple[ModelName, ...], Several()] = (
+        "roberta-softmax",
+        "roberta-relu",
+        "gpt2",
+        "lstm",
+    )
     """Models to compare."""
-    depths: tuple[int, ...] = ()
+    depths: Annotated[tuple[Depth, ...], Several(at_least=0)] = ()
     """Other depths of RoBERTa and the LSTM (Fig. 19 has 4, 8 and 12)."""
     authors: bool = True
     """Also train the LSTM as the authors did, with embeddings and head frozen, and measure RoBERTa
     as they did, and show how much of the gap between the two that explains."""
-    epochs: int | None = None
+    epochs: Epochs | None = None
     """Passes over the training texts."""
-    evaluate_every: int | None = None
+    evaluate_every: Epochs | None = None
     """Epochs between two evaluations."""
-    num_train: int | None = None
+    num_train: Count | None = None
     """Training texts to use, drawn by the seed; default all."""
-    batch_size: int = 32
+    batch_size: Count = 32
     """Texts a step."""
-    learning_rate: float | None = None
+    learning_rate: Rate | None = None
     """First learning rate of AdamW."""
-    decay: float = 0.9
+    decay: Annotated[float, Range(1e-30, 10)] = 0.9
     """What the learning rate is multiplied by after every epoch."""
-    weight_decay: float = 1e-4
+    weight_decay: Decay = 1e-4
     """AdamW's."""
-    dropout: float = 0.1
+    dropout: Annotated[float, Range(0, 1, "[)")] = 0.1
     """Rate of dropout in all models."""
-    vocab_size: int | None = None
+    vocab_size: Annotated[int, Range(SMALLEST_VOCABULARY, 10**7)] | None = None
     """Token ids of the BPE that is trained on the training texts."""
-    tokenizer: str | None = None
+    tokenizer: Folder | None = None
     """Folder with RoBERTa's or GPT-2's vocabulary files, in place of training a BPE."""
-    max_length: int | None = None
+    max_length: Annotated[int, Range(3, MEASURED_LENGTHS[-1])] | None = None
     """Tokens of a text or pair, at the most."""
-    depth: int | None = None
+    depth: Depth | None = None
     """Layers."""
-    heads: int | None = None
+    heads: Count | None = None
     """Heads of the transformers."""
-    width: int | None = None
+    width: Count | None = None
     """Width of the models."""
-    hidden: int | None = None
+    hidden: Count | None = None
     """Feed-forward width of RoBERTa; the authors kept the 3072 of roberta-base."""
     prenorm: bool = True
     """Layer-norm GPT-2's embeddings, so that noise is as large for it as for the others; the
     authors' GPT-2 does not."""
-    variances: tuple[float, ...] = (15.0, 4.0)
+    variances: Annotated[tuple[Noise, ...], Several()] = (15.0, 4.0)
     """Variances of the noise; the first is that of the main figure."""
-    num_samples: int = 3
+    num_samples: Draws = 3
     """Draws for each token."""
-    num_measured: int | None = None
+    num_measured: Count | None = None
     """Texts of each measurement at the end."""
-    num_along: int | None = None
+    num_along: Count | None = None
     """Texts of each measurement along training."""
     skip_bad_rows: bool = False
     """Leave out rows of the data files that cannot be read, instead of stopping."""
-    seed: int = 1
+    seed: Seed = 1
     """Decides weights, order, dropout, noise and which texts are trained on and measured."""
 
-    def __post_init__(self):
-        positive = (
-            "epochs evaluate_every num_train batch_size learning_rate decay vocab_size depth heads "
-            "width hidden num_samples num_measured num_along max_length"
-        )
-        for name in positive.split():
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be positive; got {value}")
-        if self.max_length is not None and self.max_length > MEASURED_LENGTHS[-1]:
+    def check(self) -> None:
+        """Raises ValueError for models or texts that cannot be, or do not fit into memory."""
+        if self.num_train is not None:
+            require_batch(self.batch_size, self.num_train)
+        if (self.width or 1) % (self.heads or 1) and self.width is not None:
             raise ValueError(
-                f"max_length must be at most {MEASURED_LENGTHS[-1]}; got {self.max_length}"
+                f"heads={self.heads} do not divide width={self.width}; choose a --width that is a "
+                "multiple"
             )
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1); got {self.dropout}")
-        if not self.models or len(set(self.models)) < len(self.models):
-            raise ValueError(f"models must be named, each once; got {self.models}")
-        if not self.variances or any(not variance > 0 for variance in self.variances):
-            raise ValueError(f"variances must be positive; got {self.variances}")
-        if any(depth < 1 for depth in self.depths):
-            raise ValueError(f"depths must be positive; got {self.depths}")
-        if len(set(self.depths)) < len(self.depths):
-            raise ValueError(f"depths must be named, each once; got {self.depths}")
+        names = [f"{variance:g}" for variance in self.variances]
+        if len(set(names)) < len(names):
+            raise ValueError(
+                f"variances must differ in six digits, for they name what was measured; got "
+                f"{self.variances}"
+            )
+        depth, width = max((self.depth or 1, *self.depths)), self.width or 1
+        weights = width * ((self.vocab_size or 1) + depth * (4 * width + 2 * (self.hidden or 1)))
+        # Weights, gradients and AdamW's two moments, float32.
+        memory.require(
+            16 * weights,
+            f"training a model with vocab_size={self.vocab_size}, depth={depth}, "
+            f"width={self.width}, hidden={self.hidden}",
+            remedy="choose smaller ones",
+        )
 
-    def resolved(self, preset: Preset) -> "Config":
+    def filled(self, preset: Preset) -> "Config":
         """The config with everything that was left open filled in."""
         of_preset = scale(self.dataset, preset)
         values = dataclasses.asdict(of_preset) | dataclasses.asdict(of_preset.size)
         known = {f.name for f in dataclasses.fields(self)}
         filled = {k: v for k, v in values.items() if k in known and getattr(self, k) is None}
-        config = dataclasses.replace(self, **filled)
-        if (config.width or 1) % (config.heads or 1):
-            raise ValueError(f"heads={config.heads} do not divide width={config.width}")
-        return config
+        return dataclasses.replace(self, **filled)
 
     def size(self, vocab_size: int) -> Size:
         """The models' size."""
@@ -146,6 +169,10 @@ def load(config: Config, data_dir: Path | None) -> Corpus:
     """The texts that the config asks for; those to train on in an order that the seed decides.
 
     Files may have one class first, as IMDB's do, and then their first rows would be of it alone.
+
+    Raises:
+      ValueError: there are fewer texts than a batch has, more steps than can be counted, or no
+        room for a token of each text.
     """
     if config.tokenizer is not None:
         bpe.load_vocabulary_files(config.tokenizer)
@@ -155,7 +182,15 @@ def load(config: Config, data_dir: Path | None) -> Corpus:
     train = read("train")
     # A stream of its own: `encode` draws from the seed which of these texts are measured.
     order = np.random.default_rng((config.seed, 1)).permutation(len(train))
-    return Corpus(train.subset(order[: config.num_train]), read("validation"))
+    train = train.subset(order[: config.num_train])
+    require_batch(config.batch_size, len(train), config.epochs or 1)
+    smallest = 3 if train.second is None else 6
+    if (config.max_length or smallest) < smallest:
+        raise ValueError(
+            f"max_length must be at least {smallest} for {config.dataset} (special tokens and one "
+            f"of each text); got {config.max_length}; the nearest is {smallest}"
+        )
+    return Corpus(train, read("validation"))
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,13 +26,14 @@ import dataclasses
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
 from jaxsens import corruptions, data
+from jaxsens.cli.bounds import Count, OneOf, Range, Several
 from jaxsens.results import Results, environment
 from jaxsens.runfolder import RunFolder, write_atomic
 from jaxsens.training import correct
@@ -58,6 +59,8 @@ CORRUPTIONS = (
 #: All of them: a corruption draws from the stream of its place here, whichever are asked for.
 STREAMS = (*CORRUPTIONS, *(name for name in corruptions.NAMES if name not in CORRUPTIONS))
 
+Corruption = Annotated[str, OneOf(STREAMS)]
+
 
 @dataclass(frozen=True)
 class Config(InterventionConfig):
@@ -65,23 +68,12 @@ class Config(InterventionConfig):
 
     dataset: Literal["shapes", "cifar10"] = "shapes"
     """Images to train on."""
-    corruptions: tuple[str, ...] = CORRUPTIONS
+    corruptions: Annotated[tuple[Corruption, ...], Several()] = CORRUPTIONS
     """Corruptions to test on."""
-    severity: int = 2
+    severity: Annotated[int, Range(1, 5)] = 2
     """1 to 5; the paper's main figure has 2, Fig. 14 has 1."""
-    num_corrupted: int | None = None
+    num_corrupted: Count | None = None
     """Test images of each corruption; default all."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not self.corruptions:
-            raise ValueError("corruptions must name at least one")
-        for name in self.corruptions:
-            corruptions.corruption(name, self.severity)
-        if len(set(self.corruptions)) < len(self.corruptions):
-            raise ValueError(f"a corruption is named twice: {', '.join(self.corruptions)}")
-        if self.num_corrupted is not None and self.num_corrupted < 1:
-            raise ValueError(f"num_corrupted must be positive; got {self.num_corrupted}")
 
 
 PRESETS = {

@@ -25,7 +25,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import flax.linen as nn
 import jax
@@ -33,6 +33,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 import jaxsens
 from jaxsens import Gaussian, SharpnessEstimate, data, figures
+from jaxsens.cli.bounds import LARGEST, Range, Runs, Several, Sigma
 from jaxsens.results import Claim, Figure, Results, Table, environment
 from jaxsens.runfolder import RunFolder, write_atomic
 from jaxsens.sharpness_estimate import Change
@@ -60,24 +61,16 @@ class Config(InterventionConfig):
 
     dataset: Literal["digits", "shapes", "fashion_mnist", "cifar10", "svhn"] = "digits"
     """Images to train on."""
-    models: tuple[ModelName, ...] = ("vit-small",)
+    models: Annotated[tuple[ModelName, ...], Several(at_least=0)] = ("vit-small",)
     """Models to measure."""
-    sigma: float = 0.005
+    sigma: Sigma = 0.005
     """Standard deviation of the noise on the weights (the released code has 0.05)."""
-    num_draws: int = 5
+    num_draws: Runs = 5
     """Draws of the weights."""
-    num_sharpness: int | None = None
+    num_sharpness: Annotated[int, Range(2, LARGEST)] | None = None
     """Training images for sharpness; default as for sensitivity."""
     released: bool = True
     """Also measure with the noisy copy in training mode, as the released code does."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        Gaussian(sigma=self.sigma)
-        if self.num_draws < 2:
-            raise ValueError(f"num_draws must be at least 2 for an interval; got {self.num_draws}")
-        if self.num_sharpness is not None and self.num_sharpness < 2:
-            raise ValueError(f"num_sharpness must be at least 2; got {self.num_sharpness}")
 
     def filled(self, preset: Preset) -> "Config":
         """The config with everything that was left open filled in."""

@@ -22,13 +22,15 @@ import dataclasses
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
 
 from jaxsens import boolean, spectrum
 from jaxsens.boolean import memory
+from jaxsens.cli.bounds import LARGEST, Count, Range, Runs, Seed, Several
+from jaxsens.cli.config import ExperimentConfig
 from jaxsens.results import Results, environment
 from jaxsens.runfolder import RunFolder
 from jaxsens.spectrum import MLP, Transformer
@@ -43,59 +45,70 @@ from .study import stage
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 
+#: Of a cube that is enumerated; beyond 64 not even its points can be numbered.
+Coordinates = Annotated[int, Range(2, 64)]
+Width = Annotated[int, Range(2, LARGEST, because="a single unit has no layer norm")]
+
 
 @dataclass(frozen=True)
-class Config:
+class Config(ExperimentConfig):
     """Flags of the experiment."""
 
-    d: int = 8
+    d: Annotated[int, Range(4, 64)] = 8
     """Coordinates of the kernels that are drawn."""
-    scan_pure: tuple[int, ...] = (2, 3, 4, 6, 8)
+    scan_pure: Annotated[tuple[Coordinates, ...], Several()] = (2, 3, 4, 6, 8)
     """Dimensions of the search among single attention layers."""
-    scan_stacks: tuple[int, ...] = (2, 3, 4, 6)
+    scan_stacks: Annotated[tuple[Coordinates, ...], Several()] = (2, 3, 4, 6)
     """Dimensions of the search among all other stacks of layers."""
-    univariate_d: int = 128
+    univariate_d: Count = 128
     """Coordinates of the univariate spectrum."""
-    finite_d: int = 6
+    finite_d: Coordinates = 6
     """Coordinates of the finite networks whose kernels are compared with the limit."""
-    widths: tuple[int, ...] = (16, 48, 144)
+    widths: Annotated[tuple[Width, ...], Several(at_least=2)] = (16, 48, 144)
     """Widths of the finite networks."""
-    num_seeds: int = 8
+    num_seeds: Runs = 8
     """Finite networks of each width."""
-    train_d: int = 6
+    train_d: Coordinates = 6
     """Coordinates of the networks that are trained on characters."""
-    train_width: int = 64
+    train_width: Width = 64
     """Width of the networks that are trained on characters."""
-    max_steps: int = 1_500
+    max_steps: Count = 1_500
     """Steps after which a character counts as not fitted."""
-    sets_per_degree: int = 2
+    sets_per_degree: Count = 2
     """Characters of each degree to train on, where their eigenvalues differ."""
     precision: Literal["float32", "float64"] = "float64"
     """Of the infinite-width kernels."""
-    seed: int = 0
+    seed: Seed = 0
     """Of the finite networks."""
 
-    def __post_init__(self):
-        for name in ("d", "univariate_d", "finite_d", "train_d", "train_width", "max_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
-        if len(self.widths) < 2 or min(self.widths) < 1 or self.num_seeds < 2:
+    def check(self) -> None:
+        """Raises ValueError for a cube that cannot be cut into tokens or held in memory."""
+        if 4 not in self.scan_pure:
             raise ValueError(
-                "expected at least 2 positive widths and 2 seeds, got "
-                f"widths={self.widths} and num_seeds={self.num_seeds}"
+                "scan_pure must contain 4 (the smallest d with several wide tokens); "
+                f"got {self.scan_pure}"
             )
-        if 4 not in self.scan_pure or min((*self.scan_pure, *self.scan_stacks)) < 2:
+        if self.d % 2 or self.finite_d % 2 or self.train_d % 2:
             raise ValueError(
-                "scan_pure must contain 4 (the smallest d with several wide tokens) and no d < 2; "
-                f"got {self.scan_pure} and {self.scan_stacks}"
-            )
-        if self.d % 2 or self.d < 4 or self.finite_d % 2 or self.train_d % 2:
-            raise ValueError(
-                "d (at least 4), finite_d and train_d must be even, to cut them into two tokens; "
+                "d, finite_d and train_d must be even, to cut them into two tokens; "
                 f"got {self.d}, {self.finite_d} and {self.train_d}"
             )
         largest = max(self.d, self.finite_d, self.train_d, *self.scan_pure, *self.scan_stacks)
         memory.require(6 * 8 * 4**largest, f"the kernel matrix of d={largest}")
+        d = self.univariate_d
+        # The moments of all powers: see `spectrum.eigenvalues_from_taylor`.
+        memory.require(
+            8 * min(64 * d, 2**17) * (d + 1),
+            f"the univariate spectrum of univariate_d={d}",
+            remedy="choose a smaller --univariate-d",
+        )
+        for name, width in (("widths", max(self.widths)), ("train_width", self.train_width)):
+            # The weights of one layer and their gradients.
+            memory.require(
+                8 * width**2,
+                f"a network of width {width}",
+                remedy=f"choose smaller {name}",
+            )
 
 
 PRESETS = {

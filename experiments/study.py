@@ -27,6 +27,22 @@ Evaluate = Callable[[int, Any], Record]
 EstimateT = TypeVar("EstimateT", SensitivityEstimate, SharpnessEstimate)
 
 
+def require_batch(batch_size: int, num_train: int, epochs: int = 1) -> None:
+    """Raises ValueError unless the examples fill a batch and optimisers can count the steps."""
+    if batch_size > num_train:
+        raise ValueError(
+            f"batch_size={batch_size} is larger than the {num_train} training examples; choose a "
+            f"--batch-size of at most {num_train}"
+        )
+    # Augmented sets are twice as large.
+    steps = epochs * (2 * num_train // batch_size)
+    if steps >= 2**31:
+        raise ValueError(
+            f"epochs={epochs} can take {steps} steps, more than the {2**31 - 1} that are counted; "
+            f"choose --epochs of at most {epochs * (2**31 - 1) // steps}"
+        )
+
+
 def follow(
     folder: RunFolder,
     name: str,

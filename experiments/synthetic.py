@@ -30,8 +30,11 @@ import dataclasses
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from jaxsens.boolean import memory
+from jaxsens.cli.bounds import Count, Epochs, Range, Rate, Runs, Seed, Several
+from jaxsens.cli.config import ExperimentConfig
 from jaxsens.progress import Bar
 from jaxsens.results import Results, environment
 from jaxsens.runfolder import RunFolder
@@ -46,69 +49,65 @@ from .synthetic_seeds import by_setting
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 
+#: Standard deviation of initial weights.
+Scale = Annotated[float, Range(1e-30, 1e3)]
+#: A setting, as a column of Table 3.
+Column = Annotated[int, Range(0, len(theory.SETTINGS) - 1)]
+
 
 @dataclass(frozen=True)
-class Config:
+class Config(ExperimentConfig):
     """Flags of the experiment."""
 
-    epochs: int = 60
+    epochs: Epochs = 60
     """Passes over the training sequences."""
-    every: int = 4
+    every: Epochs = 4
     """Epochs between two evaluations."""
-    sigma: float = 0.01
+    sigma: Scale = 0.01
     """Standard deviation of the initial weights."""
-    learning_rate: float = 0.3
+    learning_rate: Rate = 0.3
     """Of SGD, for attention."""
-    mlp_rate: float = 0.1
+    mlp_rate: Rate = 0.1
     """The same for the MLP."""
-    summing_rate: float = 0.03
+    summing_rate: Rate = 0.03
     """The same for the summing MLP."""
-    num_seeds: int = 10
+    num_seeds: Runs = 10
     """Models of each setting and head; each has its own data."""
-    phase_sigmas: tuple[float, ...] = (0.01, 0.1, 0.3)
+    phase_sigmas: Annotated[tuple[Scale, ...], Several()] = (0.01, 0.1, 0.3)
     """Initial scales of the phase diagram."""
-    phase_rates: tuple[float, ...] = (0.1, 0.3, 1.0)
+    phase_rates: Annotated[tuple[Rate, ...], Several()] = (0.1, 0.3, 1.0)
     """Learning rates of the phase diagram."""
-    phase_seeds: int = 3
+    phase_seeds: Annotated[int, Range(1, 10_000)] = 3
     """Models in each cell of the phase diagram."""
-    phase_settings: tuple[int, ...] = theory.MIDDLE
+    phase_settings: Annotated[tuple[Column, ...], Several()] = theory.MIDDLE
     """Settings of the phase diagram, as columns 0 to 5 of Table 3."""
-    squared_rate: float = 0.04
+    squared_rate: Rate = 0.04
     """Learning rate of attention with the squared loss."""
-    squared_epochs: int = 200
+    squared_epochs: Epochs = 200
     """Its epochs."""
-    squared_every: int = 40
+    squared_every: Epochs = 40
     """Its epochs between two evaluations."""
-    num_train: int = 1_000
+    num_train: Count = 1_000
     """Training sequences."""
-    num_test: int = 500
+    num_test: Count = 500
     """Test sequences."""
-    batch_size: int = 100
+    batch_size: Count = 100
     """Sequences a step."""
-    num_measured: int = 50
+    num_measured: Count = 50
     """Training sequences whose sensitivity is measured along training."""
-    num_final: int = 200
+    num_final: Count = 200
     """Training sequences whose sensitivity is measured at the end."""
-    num_enumerated: int = 100
+    num_enumerated: Count = 100
     """Sequences on which the closed forms are enumerated."""
-    num_checked: int = 3
+    num_checked: Count = 3
     """Sequences on which the program's sensitivity is checked against the library's."""
-    block: int = 6
+    block: Count = 6
     """Models trained side by side; as many as the cache holds, on an accelerator all."""
-    seed: int = 0
+    seed: Seed = 0
     """Of data, weights and order."""
 
-    def __post_init__(self):
-        rates = ("learning_rate", "mlp_rate", "summing_rate")
-        squared = ("squared_rate", "squared_epochs", "squared_every")
-        for name in ("epochs", "every", "sigma", *rates, *squared, "num_test", "num_enumerated"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
-        if self.num_seeds < 2 or self.phase_seeds < 1 or self.block < 1:
-            raise ValueError(
-                "expected num_seeds >= 2, phase_seeds >= 1 and block >= 1; got "
-                f"{self.num_seeds}, {self.phase_seeds} and {self.block}"
-            )
+    def check(self) -> None:
+        """Raises ValueError for numbers that do not divide each other, or too many sequences."""
         divisors = {
             "every": "epochs",
             "squared_every": "squared_epochs",
@@ -117,21 +116,23 @@ class Config:
         for name, whole in divisors.items():
             if getattr(self, whole) % getattr(self, name):
                 raise ValueError(
-                    f"{name}={getattr(self, name)} does not divide {whole}={getattr(self, whole)}"
+                    f"{name}={getattr(self, name)} does not divide {whole}={getattr(self, whole)}; "
+                    "choose a divisor"
                 )
         for name in ("num_measured", "num_final", "num_checked"):
-            if not 1 <= getattr(self, name) <= self.num_train:
+            if getattr(self, name) > self.num_train:
                 raise ValueError(
                     f"{name} must lie between 1 and num_train={self.num_train}; got "
                     f"{getattr(self, name)}"
                 )
-        if not set(self.phase_settings) <= set(range(len(theory.SETTINGS))):
-            raise ValueError(
-                f"phase_settings must be among 0 … {len(theory.SETTINGS) - 1}; got "
-                f"{self.phase_settings}"
-            )
-        if not self.phase_sigmas or not self.phase_rates or not self.phase_settings:
-            raise ValueError("phase_sigmas, phase_rates and phase_settings must not be empty")
+        # Token ids of training and test sequences, as int32, of all models side by side.
+        sequences = self.block * (self.num_train + self.num_test) + self.num_enumerated
+        memory.require(
+            4 * theory.LENGTH * sequences,
+            f"{sequences} sequences (block={self.block}, num_train={self.num_train}, "
+            f"num_test={self.num_test}, num_enumerated={self.num_enumerated})",
+            remedy="choose smaller ones",
+        )
 
     def plan(self, head: str) -> study.Plan:
         """The static half of the training program."""

@@ -13,7 +13,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import flax.linen as nn
 import jax
@@ -32,13 +32,15 @@ from jaxsens import (
     Whole,
     data,
 )
+from jaxsens.cli.bounds import Count, Draws, Epochs, Folder, Range, Rate, Seed, Several, Variance
+from jaxsens.cli.config import ExperimentConfig
 from jaxsens.objectives import Objective, cross_entropy
 from jaxsens.progress import Bar
 from jaxsens.runfolder import RunFolder, write_atomic
 from jaxsens.training import Recipe, Trainer, TrainState, accuracy
 
 from . import study
-from .study import Record
+from .study import Record, require_batch
 from .vision_tasks import LABELS, TASKS, ModelName, Preset, Task
 
 #: What of a config, beside its arms, decides the weights.
@@ -52,20 +54,20 @@ ComparisonT = TypeVar("ComparisonT", bound="ComparisonConfig")
 
 
 @dataclass(frozen=True)
-class ImageConfig(abc.ABC):
+class ImageConfig(ExperimentConfig, abc.ABC):
     """Flags of all image experiments; None means the paper's or the preset's value."""
 
     dataset: str
     """Images to train on."""
-    epochs: int | None = None
+    epochs: Epochs | None = None
     """Passes over the training images."""
-    evaluate_every: int | None = None
+    evaluate_every: Epochs | None = None
     """Epochs between two evaluations."""
-    num_train: int | None = None
+    num_train: Count | None = None
     """Training images to use, the first ones; default all."""
-    batch_size: int | None = None
+    batch_size: Count | None = None
     """Images a step."""
-    learning_rate: float | None = None
+    learning_rate: Rate | None = None
     """One learning rate for all models."""
     optimizer: Literal["sgd", "adam", "adamw"] | None = None
     """One optimiser for all models; the paper uses plain SGD."""
@@ -73,39 +75,36 @@ class ImageConfig(abc.ABC):
     """Learning rate over time."""
     reduced: bool | None = None
     """Smaller models of the same kinds, for a CPU (colour images; sizes in vision_tasks.py)."""
-    patch: int | None = None
+    patch: Count | None = None
     """Side of a patch in pixels."""
     edit: Literal["gaussian", "donor"] | None = None
     """What happens to a patch: noise, or the same patch of another image."""
-    variance: float | None = None
+    variance: Variance | None = None
     """Variance of the noise (not its standard deviation), in units of pixels in [-1, 1]."""
     estimator: Literal["patch-grid", "random-patches", "scattered-pixels"] = "patch-grid"
     """Every patch as the paper defines it, `num_samples` random patches an image (the same
     quantity), or as many scattered pixels, the variance taken for a standard deviation, as the
     released code has it."""
-    num_samples: int = 5
+    num_samples: Draws = 5
     """Draws for each patch (of the grid), or for each image, in the final measurement."""
-    num_measured: int | None = None
+    num_measured: Count | None = None
     """Training images in the final measurement."""
-    tolerance: float | None = None
+    tolerance: Annotated[float, Range(1e-6, 1)] | None = None
     """Half-width of the 95 % interval of each point along training."""
-    num_accuracy: int | None = None
+    num_accuracy: Count | None = None
     """Images, at the most, for each accuracy."""
-    seed: int = 42
+    seed: Seed = 42
     """Decides weights, order, dropout and noise."""
-    reuse: str | None = None
+    reuse: Folder | None = None
     """Folder of another run, also of another experiment: models that both have are taken from
     there. That they are trained in the same way is checked."""
 
-    def __post_init__(self):
-        positive = (
-            "epochs evaluate_every num_train batch_size learning_rate patch num_samples "
-            "num_measured tolerance num_accuracy"
-        )
-        for name in positive.split():
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be positive; got {value}")
+    def check(self) -> None:
+        """Raises ValueError for a combination that cannot be trained or measured."""
+        if self.patch is not None:
+            self._check_patch(self.patch)
+        if self.num_train is not None and self.batch_size is not None:
+            require_batch(self.batch_size, self.num_train)
         if self.estimator == "scattered-pixels" and self.edit == "donor":
             raise ValueError("estimator scattered-pixels adds noise: edit must be gaussian")
         if self.optimizer in ("adam", "adamw") and self.learning_rate is None:
@@ -113,6 +112,16 @@ class ImageConfig(abc.ABC):
                 f"optimizer {self.optimizer} needs a --learning-rate: the models' own are SGD's "
                 "(the paper has 0.002 for Adam)"
             )
+
+    def _check_patch(self, patch: int) -> None:
+        shape = data.spec(self.dataset).image_shape
+        if patch > min(shape[:2]):
+            raise ValueError(
+                f"patch={patch} is larger than image side {min(shape[:2])}; choose a divisor of it"
+            )
+        # Scattered pixels need no grid.
+        if self.estimator != "scattered-pixels":
+            Patches(patch).layout(shape)
 
     @property
     def task(self) -> Task:
@@ -126,7 +135,6 @@ class ImageConfig(abc.ABC):
     def resolved(self: ConfigT, preset: Preset) -> ConfigT:
         """The config with everything that was left open filled in, checked."""
         config = self.filled(preset)
-        config.perturbation.num_positions(data.spec(config.dataset).image_shape)
         if config.reuse is not None:
             _check_reuse(config, config.reuse)
         return config
@@ -149,13 +157,11 @@ class ImageConfig(abc.ABC):
         return Perturbation(Patches(self.patch or 1), edit)
 
     def check_models(self, models: Sequence[ModelName]) -> None:
-        """Raises ValueError for a model that the dataset does not have, or one named twice."""
+        """Raises ValueError for a model that the dataset does not have."""
         for model in models:
             if model not in self.task.models:
                 names = ", ".join(self.task.models)
                 raise ValueError(f"{self.dataset} has no model {model}; choose from {names}")
-        if len(set(models)) < len(models):
-            raise ValueError(f"a model is named twice: {', '.join(models)}")
 
 
 def scattered_pixels(patch: int, noise: Gaussian) -> Perturbation:
@@ -167,11 +173,12 @@ def scattered_pixels(patch: int, noise: Gaussian) -> Perturbation:
 class ComparisonConfig(ImageConfig):
     """Flags of experiments that compare the models of a dataset."""
 
-    models: tuple[ModelName, ...] = ()
+    models: Annotated[tuple[ModelName, ...], Several(at_least=0)] = ()
     """Models to compare; default all that the paper has for the dataset."""
 
-    def __post_init__(self):
-        super().__post_init__()
+    def check(self) -> None:
+        """Raises ValueError for a model that the dataset does not have."""
+        super().check()
         self.check_models(self.models)
 
     def filled(self: ComparisonT, preset: Preset) -> ComparisonT:
@@ -195,12 +202,18 @@ class Images:
 
 
 def load(config: ImageConfig, data_dir: Path | None) -> Images:
-    """The images that the config asks for."""
+    """The images that the config asks for.
+
+    Raises:
+      ValueError: there are fewer than a batch, or more steps than can be counted.
+    """
     x, y = data.load(config.dataset, "train", data_dir)
     x_test, y_test = data.load(config.dataset, "test", data_dir)
     if config.task.binary:
         y, y_test = (labels.astype(np.int32) for labels in (y >= 5, y_test >= 5))
-    return Images(x[: config.num_train], y[: config.num_train], x_test, y_test)
+    images = Images(x[: config.num_train], y[: config.num_train], x_test, y_test)
+    require_batch(config.batch_size or 1, len(images.x), config.epochs or 1)
+    return images
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,13 @@ from jaxsens.runfolder import write_atomic
 _TEMPLATE = "report.html.jinja"
 
 
-def render(results: Results, folder: Path | str) -> str:
+def render(results: Results, folder: Path | str, reproduce: str | None = None) -> str:
     """The page as text.
 
     Args:
         results: What the run found.
         folder: The run folder, below which the figures lie.
+        reproduce: The command that makes the run again; default ``command`` of all fields.
 
     Returns:
         A complete HTML document.
@@ -58,16 +59,17 @@ def render(results: Results, folder: Path | str) -> str:
         num_holds=sum(claim.holds for claim in results.claims),
         duration=duration(results.seconds),
         config=dict(_dotted(results.config)),
-        command=command(results.experiment, results.config),
+        command=reproduce or command(results.experiment, results.config),
     )
 
 
-def write(results: Results, folder: Path | str) -> Path:
+def write(results: Results, folder: Path | str, reproduce: str | None = None) -> Path:
     """Writes report.html into the run folder, before results.json marks the run as finished.
 
     Args:
         results: What the run found.
         folder: The run folder, below which the figures lie.
+        reproduce: The command that makes the run again; default ``command`` of all fields.
 
     Returns:
         The path of the page.
@@ -76,12 +78,12 @@ def write(results: Results, folder: Path | str) -> Path:
         FileNotFoundError: A figure is missing; nothing is written.
     """
     path = Path(folder) / "report.html"
-    write_atomic(path, render(results, folder))
+    write_atomic(path, render(results, folder, reproduce))
     return path
 
 
 def command(experiment: str, config: dict[str, Any]) -> str:
-    """The command that runs an experiment with every field of its config given as a flag.
+    """The command that runs an experiment with these fields given as flags.
 
     Example:
         >>> print(command("fig4", {"epochs": 5, "model": {"bias": False}, "widths": [8, 16]}))

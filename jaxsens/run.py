@@ -1,73 +1,39 @@
 """The command line: `python -m jaxsens.run --exp NAME [--preset quick|small|paper] [any field]`.
 
-An experiment is a module of `experiments/` with a `Config` dataclass, from which the flags are made
-(its `resolved(preset)`, if any, fills in what was left open), `PRESETS` and `COST` by preset,
-`load(config, data_dir)` and `run(config, data, folder)`. Data is loaded before a folder is created,
-so that what can fail early fails early.
+An experiment is a module of `experiments/` with a `Config`, an `ExperimentConfig` whose fields are
+the flags and declare their bounds, `PRESETS` and `COST` by preset, `load(config, data_dir)` and
+`run(config, data, folder)`. Data is loaded, and what depends on its size checked, before a folder
+is created, so that what can fail early fails early.
 
 Exit status: 0 done, 1 failed, 2 bad arguments or data, 75 interrupted (the same command resumes).
 """
 
 import contextlib
 import dataclasses
-import difflib
-import importlib
-import importlib.util
-import io
 import os
-import re
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
-
-import tyro
+from typing import Any
 
 from jaxsens import report, runtime
+from jaxsens.cli import flags
+from jaxsens.cli.command import reproduce
+from jaxsens.cli.discovery import experiment_names, listing, load_experiment
+from jaxsens.cli.flags import Options, resolved
 from jaxsens.runfolder import RunFolder, default_folder
 from jaxsens.training import TrainingDivergedError
 
-PACKAGE = "jaxsens.experiments"
+__all__ = ["Options", "experiment_names", "load_experiment", "main", "resolved"]
+
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 75
 
 
 class UsageError(Exception):
     """Bad arguments, data or folders; the message is for the user."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What every experiment understands."""
-
-    exp: str
-    """Experiment to run; `list` prints them all."""
-    preset: Literal["quick", "small", "paper"] = "quick"
-    """quick: offline, minutes on two cores; small: real data on a CPU; paper: the exact setting."""
-    workdir: Path | None = None
-    """Run folder; default runs/<exp>/<config hash>."""
-    data_dir: Path | None = None
-    """Folder with datasets; default the environment variable JAXSENS_DATA."""
-
-
-def experiment_names() -> list[str]:
-    """All experiments, by their files."""
-    return sorted(
-        file.stem
-        for file in _experiments_folder().glob("*.py")
-        if re.search(r"^PRESETS\b", file.read_text("utf-8"), re.MULTILINE)
-    )
-
-
-def load_experiment(name: str) -> ModuleType:
-    """The experiment's module; raises ValueError with the nearest name for an unknown one."""
-    names = experiment_names()
-    if name not in names:
-        raise ValueError(f"there is no experiment {name!r}{_nearest(name, names)}")
-    return importlib.import_module(f"{_experiments_package()}.{name}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,17 +58,16 @@ def _fail(message: str, status: int) -> int:
 
 def _main(arguments: list[str]) -> int:
     with _usage():
-        name = _value_of("--exp", arguments)
-        if name is None and {"-h", "--help"} & set(arguments):
-            print(f"{__doc__}\nExperiments:\n{_listing()}")
-            return 0
+        given = flags.split(arguments)
+        name = flags.experiment_name(given)
         if name is None:
-            raise ValueError(f"--exp is missing; choose one of {_names()}, list")
+            print(f"{__doc__}\nExperiments:\n{listing()}")
+            return 0
         if name == "list":
-            print(_listing())
+            print(listing())
             return 0
         experiment = load_experiment(name)
-        options, config = _parse(experiment, arguments)
+        options, config = flags.parse(experiment, given)
     return _run(experiment, options, config)
 
 
@@ -118,7 +83,7 @@ def _run(experiment: ModuleType, options: Options, config: Any) -> int:
             results = folder.results() if finished else None
         if results is None:
             results = experiment.run(config, data, folder)
-            report.write(results, path)
+            report.write(results, path, reproduce(options.exp, experiment, config))
             folder.write_results(results)
     for table in results.tables:
         print(table.as_text(), end="\n\n")
@@ -137,109 +102,6 @@ def _usage() -> Iterator[None]:
         yield
     except (ValueError, OSError) as error:
         raise UsageError(str(error)) from error
-
-
-def _parse(experiment: ModuleType, arguments: list[str]) -> tuple[Options, Any]:
-    """Options and config from the flags; ValueError, in one line, for bad ones."""
-    preset = _value_of("--preset", arguments) or "quick"
-    default = experiment.PRESETS.get(preset, experiment.PRESETS["quick"])
-    known = [f for cls in (Options, experiment.Config) for f in dataclasses.fields(cls)]
-    flags = ["--" + field.name.replace("_", "-") for field in known]
-    # tyro's way to switch one off.
-    flags += ["--no-" + field.name.replace("_", "-") for field in known if field.type is bool]
-    for argument in arguments:
-        flag = argument.split("=")[0].replace("_", "-")
-        if flag.startswith("--") and flag not in [*flags, "--help"]:
-            raise ValueError(f"unknown flag {argument.split('=')[0]}{_nearest(flag, flags)}")
-
-    command = dataclasses.make_dataclass(
-        "command", [("options", Options), ("config", experiment.Config)], frozen=True
-    )
-    printed = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(printed):
-            parsed = tyro.cli(
-                command,
-                args=arguments,
-                default=command(Options(exp="", preset="quick"), default),
-                prog=f"python -m jaxsens.run --exp {_value_of('--exp', arguments)}",
-                description=experiment.__doc__,
-                config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
-            )
-    except SystemExit as stop:
-        if stop.code == 0:
-            raise
-        raise ValueError(_from_box(printed.getvalue())) from None
-    return parsed.options, resolved(parsed.config, parsed.options.preset)
-
-
-def resolved(config: Any, preset: str) -> Any:
-    """The config with what it left open filled in, by itself, if it leaves anything open."""
-    return config.resolved(preset) if hasattr(config, "resolved") else config
-
-
-def _value_of(flag: str, arguments: list[str]) -> str | None:
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
-        if argument == flag:
-            return following
-        if argument.startswith(flag + "="):
-            return argument.removeprefix(flag + "=")
-    return None
-
-
-def _from_box(text: str) -> str:
-    """The message of tyro's framed error, in one line, with the nearest choice."""
-    lines = [line.strip("│ ") for line in text.splitlines()[1:]]
-    message = ""
-    for line in lines:
-        if set(line) <= set("─╭╮╰╯"):
-            break
-        message += " " + line
-    choice = re.search(r"invalid choice '(.*?)'.*Expected one of \((.*)\)", message)
-    if choice:
-        names = re.findall(r"'(.*?)'", choice[2])
-        message = message.rstrip(". ") + _nearest(choice[1], names)
-    return message.strip().removeprefix("Error parsing config: ") or text
-
-
-def _nearest(name: str, names: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    return f"; did you mean {close[0]}?" if close else f"; choose one of {', '.join(sorted(names))}"
-
-
-def _names() -> str:
-    return ", ".join(experiment_names())
-
-
-def _listing() -> str:
-    lines = []
-    for name in experiment_names():
-        module = load_experiment(name)
-        lines.append(f"{name:12} {(module.__doc__ or '').strip().splitlines()[0]}")
-        lines += [f"{'':12}   {preset}: {cost}" for preset, cost in module.COST.items()]
-    return "\n".join(lines)
-
-
-def _experiments_folder() -> Path:
-    inside = Path(__file__).parent / "experiments"
-    return inside if inside.is_dir() else Path(__file__).parents[1] / "experiments"
-
-
-def _experiments_package() -> str:
-    """Imports the experiments by their place: beside the library in a checkout, inside in a wheel.
-
-    Not by the name `experiments`, which may be the user's own package in the current folder.
-    """
-    if PACKAGE not in sys.modules:
-        folder = _experiments_folder()
-        spec = importlib.util.spec_from_file_location(
-            PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
-        )
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[PACKAGE] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[PACKAGE])
-    return PACKAGE
 
 
 @contextlib.contextmanager

@@ -8,13 +8,16 @@ def physical_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def require(num_bytes: int, what: str, *, limit: int | None = None) -> None:
+def require(
+    num_bytes: int, what: str, *, limit: int | None = None, remedy: str = "choose a smaller d"
+) -> None:
     """Refuses work that needs more memory than there is.
 
     Args:
         num_bytes: Bytes that the work needs at its peak.
         what: The work, for the message.
         limit: Bytes that may be used; default the main memory of this machine.
+        remedy: What to do about it, for the message.
 
     Raises:
         ValueError: The work needs more than the limit.
@@ -28,5 +31,5 @@ def require(num_bytes: int, what: str, *, limit: int | None = None) -> None:
     if num_bytes > limit:
         raise ValueError(
             f"{what} needs {num_bytes} bytes ({num_bytes / 2**30:.1f} GiB), more than the {limit} "
-            f"bytes ({limit / 2**30:.1f} GiB) of memory; choose a smaller d"
+            f"bytes ({limit / 2**30:.1f} GiB) of memory; {remedy}"
         )

@@ -290,13 +290,16 @@ def test_two_estimators_order_models_alike_where_intervals_tell_them_apart():
         ("--exp robustness --severity 6", "severity"),
         ("--exp robustness --num-corrupted 0", "num_corrupted must be positive; got 0"),
         ("--exp robustness --models cnn", "shapes has no model cnn"),
-        ("--exp robustness --corruptions fog fog", "a corruption is named twice: fog, fog"),
+        (
+            "--exp robustness --corruptions fog fog",
+            "corruptions: fog is named twice: fog, fog; name each once",
+        ),
         (
             "--exp robustness --models resnet --intervene-on vit-small",
             "intervene_on names vit-small, which is not among the models: resnet",
         ),
         ("--exp vision --optimizer adam", "needs a --learning-rate"),
-        ("--exp sharpness --sigma -1", "finite sigma >= 0"),
+        ("--exp sharpness --sigma -1", "sigma must be at least 0; got -1.0"),
         ("--exp sharpness --num-draws 1", "num_draws must be at least 2"),
         ("--exp estimators --edit donor", "edit must be gaussian"),
         ("--exp vision --edit donor --estimator scattered-pixels", "edit must be gaussian"),

@@ -79,7 +79,7 @@ def test_augmentation_doubles_or_replaces_and_keeps_the_labels():
         ({"form": "convex", "strength": 2.0}, "strength must be between 0 and 1"),
         ({"intervene_on": ("cnn",)}, "shapes has no model cnn"),
         ({"interventions": ("augment", "augment")}, "named twice"),
-        ({"regularised_variance": -1.0}, "finite variance"),
+        ({"regularised_variance": -1.0}, "regularised_variance must be at least 0; got -1.0"),
     ],
 )
 def test_bad_values_are_refused_before_anything_starts(fields, message):

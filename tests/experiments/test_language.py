@@ -244,7 +244,7 @@ def test_functions_are_made_once(arm):
         ("--variances 0", "variances must be positive"),
         ("--models lstm lstm", "each once"),
         ("--depths 0", "depths must be positive"),
-        ("--depths 8 8", "depths must be named, each once; got (8, 8)"),
+        ("--depths 8 8", "depths: 8 is named twice: 8, 8; name each once"),
         ("--dropout 1", "dropout must be in [0, 1)"),
         ("--dataset mrpc", "was not found"),
         ("--tokenizer nowhere", "nowhere"),

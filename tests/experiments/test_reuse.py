@@ -76,7 +76,8 @@ def records(folder):
         "--exp estimators --num-samples 2",
         "--exp sharpness --interventions regularise --intervene-on mlp-leaky --sigma 0.1 "
         "--num-sharpness 7",
-        "--exp robustness --interventions --severity 1 --corruptions contrast --num-corrupted 20",
+        "--exp robustness --interventions None --severity 1 --corruptions contrast "
+        "--num-corrupted 20",
     ],
 )
 def test_every_experiment_measures_without_training_again(flags, trained, tmp_path, monkeypatch):
@@ -129,7 +130,7 @@ def test_what_is_only_measured_may_differ(experiment, fields, tmp_path):
         ("--augmented-variance 0.2", "vit-small-augment of rob cannot be reused: augment"),
         ("--patch 8", "vit-small-regularise of rob cannot be reused: objective"),
         ("--seed 3", "models of rob cannot be reused: seed is 42 there, 3 here"),
-        ("--num-train 10", "num_train is None there, 10 here"),
+        ("--num-train 1000", "num_train is None there, 1000 here"),
         ("--dataset digits", "dataset is cifar10 there, digits here"),
         ("--epochs 4", "epochs is 8 there, 4 here"),
         ("--evaluate-every 2", "evaluate_every must be a multiple of its 4; got 2"),

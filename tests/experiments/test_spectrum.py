@@ -114,7 +114,7 @@ def test_a_resumed_run_repeats_nothing_and_ends_the_same(finished, tmp_path, mon
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--widths 8", "at least 2 positive widths"),
+        ("--widths 8", "widths must have at least 2 of them; got 8"),
         ("--d 5", "must be even"),
         ("--scan-pure 2", "scan_pure must contain 4"),
         ("--d 30", "bytes"),

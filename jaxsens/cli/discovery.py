@@ -1,0 +1,75 @@
+"""Experiments, found by their files: a module with `PRESETS` is one.
+
+They stand beside the library in a checkout and inside it in a wheel.
+"""
+
+import importlib
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from jaxsens.cli.wording import nearest, shown
+
+PACKAGE = "jaxsens.experiments"
+
+
+def experiment_names() -> list[str]:
+    """All experiments, by their files."""
+    return sorted(
+        file.stem
+        for file in _experiments_folder().glob("*.py")
+        if re.search(r"^PRESETS\b", file.read_text("utf-8"), re.MULTILINE)
+    )
+
+
+def canonical_name(name: str) -> str:
+    """The experiment's name as its file has it: a hyphen stands for an underscore.
+
+    Raises:
+        ValueError: There is none; names the nearest.
+    """
+    names = experiment_names()
+    found = name.replace("-", "_")
+    if found not in names:
+        raise ValueError(f"there is no experiment {shown(name)}{nearest(name, names)}")
+    return found
+
+
+def load_experiment(name: str) -> ModuleType:
+    """The experiment's module; raises ValueError with the nearest name for an unknown one."""
+    return importlib.import_module(f"{_experiments_package()}.{canonical_name(name)}")
+
+
+def listing() -> str:
+    """Every experiment with what it shows and costs."""
+    lines = []
+    for name in experiment_names():
+        module = load_experiment(name)
+        lines.append(f"{name:12} {(module.__doc__ or '').strip().splitlines()[0]}")
+        lines += [f"{'':12}   {preset}: {cost}" for preset, cost in module.COST.items()]
+    return "\n".join(lines)
+
+
+def _experiments_folder() -> Path:
+    library = Path(__file__).parents[1]
+    inside = library / "experiments"
+    return inside if inside.is_dir() else library.parent / "experiments"
+
+
+def _experiments_package() -> str:
+    """Imports the experiments by their place: beside the library in a checkout, inside in a wheel.
+
+    Not by the name `experiments`, which may be the user's own package in the current folder.
+    """
+    if PACKAGE not in sys.modules:
+        folder = _experiments_folder()
+        spec = importlib.util.spec_from_file_location(
+            PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
+        )
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[PACKAGE] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[PACKAGE])
+    return PACKAGE

@@ -1,0 +1,222 @@
+"""Flags: from the words of a command line to the options and the config of an experiment.
+
+The flags are the fields of `Options` and of the experiment's `Config`; tyro makes the parser. What
+tyro would let pass is refused here: a flag given twice, a list with nothing in it, a folder without
+a name. Everything wrong raises ValueError with a message of one line.
+"""
+
+import contextlib
+import dataclasses
+import io
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import tyro
+
+from jaxsens.cli.bounds import Declared, FolderName, declared_fields
+from jaxsens.cli.config import ConfigError
+from jaxsens.cli.discovery import canonical_name, experiment_names
+from jaxsens.cli.wording import nearest, shown
+
+#: Each flag, as `--num-train`, with the words that follow it.
+Given = Mapping[str, Sequence[str]]
+# As long as a path may be.
+_LONGEST_WORD = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What every experiment understands."""
+
+    exp: str
+    """Experiment to run; `list` prints them all."""
+    preset: Literal["quick", "small", "paper"] = "quick"
+    """quick: offline, minutes on two cores; small: real data on a CPU; paper: the exact setting."""
+    workdir: Path | None = None
+    """Run folder; default runs/<exp>/<config hash>."""
+    data_dir: Path | None = None
+    """Folder with datasets; default the environment variable JAXSENS_DATA."""
+
+
+def split(arguments: Sequence[str]) -> Given:
+    """The words after each flag; hyphens and underscores in a flag are the same.
+
+    Raises:
+        ValueError: A flag is given twice, a word is too long or comes before all flags.
+
+    Example:
+        >>> split(["--exp", "vision", "--num_train=100", "--models", "cnn", "mlp-leaky"])
+        {'--exp': ['vision'], '--num-train': ['100'], '--models': ['cnn', 'mlp-leaky']}
+    """
+    given: dict[str, list[str]] = {}
+    words: list[str] | None = None
+    for argument in arguments:
+        if len(argument) > _LONGEST_WORD:
+            raise ValueError(
+                f"expected words of at most {_LONGEST_WORD} characters; got {shown(argument)}"
+            )
+        if argument.startswith("--") or argument == "-h":
+            flag, equals, value = argument.partition("=")
+            flag = "--help" if flag == "-h" else flag.replace("_", "-")
+            if flag in given:
+                raise ValueError(f"{flag} is given twice; give it once")
+            words = given[flag] = [value] if equals else []
+        elif words is None:
+            raise ValueError(f"expected a flag such as --exp NAME first; got {shown(argument)}")
+        else:
+            words.append(argument)
+    return given
+
+
+def experiment_name(given: Given) -> str | None:
+    """The experiment that is asked for, "list" for all of them, None for general help.
+
+    Raises:
+        ValueError: None is named and no help asked for, or the name is unknown.
+    """
+    if "--exp" not in given and "--help" in given:
+        return None
+    choices = f"choose one of {', '.join(experiment_names())}, list"
+    if not given.get("--exp"):
+        raise ValueError(f"--exp is missing; {choices}")
+    name = given["--exp"][0]
+    if name != "list":
+        return canonical_name(name)
+    others = [flag for flag in given if flag not in ("--exp", "--help")]
+    if others or len(given["--exp"]) > 1:
+        raise ValueError(
+            f"--exp list takes nothing else; got {[*others, *given['--exp'][1:]][0]}; leave it out"
+        )
+    return name
+
+
+def parse(experiment: ModuleType, given: Given) -> tuple[Options, Any]:
+    """Options and config from the flags; ValueError, in one line, for bad ones."""
+    _check_flags(experiment.Config, given)
+    folders = {
+        flag: _folder(flag, given[flag]) for flag in ("--workdir", "--data-dir") & given.keys()
+    }
+    if "--data-dir" not in given and os.environ.get("JAXSENS_DATA"):
+        _folder("JAXSENS_DATA", [os.environ["JAXSENS_DATA"]])
+    default = experiment.PRESETS[given.get("--preset", ["quick"])[0]]
+    name = canonical_name(given["--exp"][0])
+    command = dataclasses.make_dataclass(
+        "command", [("options", Options), ("config", experiment.Config)], frozen=True
+    )
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(printed):
+            parsed = tyro.cli(
+                command,
+                args=_joined(experiment.Config, {**given, "--exp": [name, *given["--exp"][1:]]}),
+                default=command(Options(exp="", preset="quick"), default),
+                prog=f"python -m jaxsens.run --exp {name}",
+                description=experiment.__doc__,
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
+            )
+    except SystemExit as stop:
+        if stop.code == 0:
+            raise
+        raise ValueError(_reason(stop) or printed.getvalue()) from None
+    options = dataclasses.replace(
+        parsed.options, workdir=folders.get("--workdir"), data_dir=folders.get("--data-dir")
+    )
+    return options, resolved(parsed.config, options.preset)
+
+
+def resolved(config: Any, preset: str) -> Any:
+    """The config with what it left open filled in, checked."""
+    return config.resolved(preset)
+
+
+def flag_of(field: str) -> str:
+    """The flag of a field.
+
+    Example:
+        >>> flag_of("num_train")
+        '--num-train'
+    """
+    return "--" + field.replace("_", "-")
+
+
+def _check_flags(config: type, given: Given) -> None:
+    """Raises ValueError for a flag that there is not, or one with words that it cannot take."""
+    fields = {**declared_fields(Options), **declared_fields(config)}
+    known = {flag_of(name): declared for name, declared in fields.items()}
+    switches = [flag for flag, declared in known.items() if is_switch(declared)]
+    # tyro's way to switch one off.
+    off = {"--no-" + flag.removeprefix("--"): flag for flag in switches}
+    for flag, words in given.items():
+        if flag not in known and flag not in off and flag != "--help":
+            raise ValueError(f"unknown flag {shown(flag)[1:-1]}{nearest(flag, {*known, *off})}")
+        if off.get(flag) in given:
+            raise ValueError(f"{off[flag]} and {flag} are both given; give one of them")
+        if flag in known and flag not in switches:
+            _check_words(flag, words, known[flag])
+        elif words:
+            raise ValueError(f"{flag} takes no value; got {shown(words[0])}; leave it out")
+
+
+def is_switch(declared: Declared) -> bool:
+    """Whether the flag of a field takes no word: --released, --no-released."""
+    return declared.kind is bool and not declared.optional
+
+
+def _check_words(flag: str, words: Sequence[str], declared: Declared) -> None:
+    if not words:
+        raise ValueError(f"{flag} needs a value after it; leave it out for the default")
+    if len(words) > 1 and declared.several is None:
+        raise ValueError(f"{flag} takes one value; got {len(words)}: {shown(' '.join(words))}")
+    if list(words) == ["None"] and (declared.optional or declared.several is not None):
+        return
+    choices = [str(choice) for choice in declared.choices or (True, False)]
+    for word in words:
+        if (declared.choices or declared.kind is bool) and word not in choices:
+            raise ValueError(f"{flag} has no choice {shown(word)}{nearest(word, choices)}")
+        if declared.kind in (int, float):
+            _check_number(flag, word, declared.kind)
+
+
+def _check_number(flag: str, word: str, kind: type) -> None:
+    try:
+        kind(word)
+    except ValueError:
+        what = "a whole number" if kind is int else "a number"
+        raise ValueError(f"{flag} must be {what}; got {shown(word)}") from None
+
+
+def _joined(config: type, given: Given) -> list[str]:
+    """The command line anew; None for a list is no word at all, as tyro has it."""
+    fields = declared_fields(config).items()
+    lists = {flag_of(name) for name, declared in fields if declared.several is not None}
+    words = []
+    for flag, values in given.items():
+        words += [flag, *(() if flag in lists and list(values) == ["None"] else values)]
+    return words
+
+
+def _folder(flag: str, words: Sequence[str]) -> Path | None:
+    """The folder that is named, `~` and `~user` expanded; None if the word is None."""
+    if list(words) == ["None"]:
+        return None
+    problem = FolderName().problem(words[0])
+    if problem is not None:
+        raise ValueError(f"{flag} must be {problem[0]}; got {shown(words[0])}; {problem[1]}")
+    try:
+        return Path(words[0]).expanduser()
+    except RuntimeError:
+        raise ValueError(
+            f"{flag} names the home of a user that there is not: {shown(words[0])}; give a path "
+            "without ~"
+        ) from None
+
+
+def _reason(stop: SystemExit) -> str | None:
+    """What the config itself said, if it is why tyro stopped."""
+    error: BaseException | None = stop
+    while error is not None and not isinstance(error, ConfigError):
+        error = error.__context__
+    return None if error is None else str(error)
