@@ -228,10 +228,11 @@ def _device_totals(
         )
 
     num_groups = (num_valid[0] + plan.group - 1) // plan.group
-    nothing = [jnp.zeros((plan.chunk, question.perturbation.num_positions(x.shape[1:])))]
+    num_positions = question.perturbation.num_positions(x.shape[1:])
+    nothing = [jnp.zeros((plan.chunk, num_positions), jnp.float32)]
     if plan.buckets:
         output = jax.eval_shape(question.apply_fn, params, x, *context).shape[1:]
-        nothing.append(jnp.zeros((plan.chunk, probes.shape[1], *output)))
+        nothing.append(jnp.zeros((plan.chunk, probes.shape[1], *output), jnp.float32))
     return lax.fori_loop(0, num_groups, add_group, tuple(nothing))
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Num, Shaped
 
+from jaxsens.scalars import as_real, check_hashable, one_line
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -44,9 +46,35 @@ class Metric:
         close = self.jumps_within(clean, width) | self.jumps_within(perturbed, width)
         return close & (clean != perturbed).any()
 
+    def __post_init__(self):
+        if not isinstance(self.name, str) or isinstance(self.change, str):
+            raise ValueError(
+                "Metric takes a name and a function change(clean, perturbed) -> number; "
+                f"got {one_line(self.name)} and {one_line(self.change)}"
+            )
+        if not callable(self.change):
+            raise ValueError(
+                f"metric {self.name!r} needs a function change(clean, perturbed) -> number; "
+                f"got {one_line(self.change)}"
+            )
+        lower, upper = as_real(self.lower), as_real(self.upper)
+        if lower is None or upper is None or not lower < upper:
+            raise ValueError(
+                f"metric {self.name!r} needs bounds lower < upper; "
+                f"got {one_line(self.lower)} and {one_line(self.upper)}"
+            )
+        object.__setattr__(self, "lower", lower)
+        object.__setattr__(self, "upper", upper)
+        check_hashable("metric", self.change)
+
     def __call__(self, clean: Array, perturbed: Array) -> Float[Array, ""]:
         """The change, as a float."""
         change = jnp.asarray(self.change(clean, perturbed))
+        if jnp.issubdtype(change.dtype, jnp.complexfloating):
+            raise ValueError(
+                f"metric {self.name!r} must give a real number; got {change.dtype}: take its "
+                "absolute value or its real part"
+            )
         if change.shape != ():
             raise ValueError(
                 f"metric {self.name!r} must give one number for the outputs of one example; "
@@ -95,4 +123,9 @@ def as_metric(metric: Metric | Callable[[Array, Array], Array]) -> Metric:
     """
     if isinstance(metric, Metric):
         return metric
+    if isinstance(metric, type) or not callable(metric):
+        raise ValueError(
+            "metric must be jaxsens.label_flip, another Metric, or a function "
+            f"(clean, perturbed) -> number; got {one_line(metric)}"
+        )
     return Metric(getattr(metric, "__name__", type(metric).__name__), metric)

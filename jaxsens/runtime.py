@@ -8,7 +8,7 @@ Assumption: every process makes the same calls with the same arguments, as `jax.
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ import jaxlib.xla_client
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxsens.scalars import as_list, one_line
 
 #: Matrix products of every measurement run in full float32.
 PRECISION = "highest"
@@ -39,9 +41,26 @@ def keep_compiled_programs() -> None:
         jax.config.update("jax_compilation_cache_dir", str(cache / "jaxsens" / "programs"))
 
 
-def local_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
+def local_mesh(devices: Any = None) -> Mesh:
     """This process's devices (or the given ones) in a row."""
-    return Mesh(np.array(jax.local_devices() if devices is None else devices), (AXIS,))
+    if devices is None:
+        return Mesh(np.array(jax.local_devices()), (AXIS,))
+    chosen = as_list(devices)
+    if chosen == []:
+        raise ValueError("devices must name at least one; got none: leave it out to use all")
+    if (
+        not chosen
+        or not all(isinstance(device, jax.Device) for device in chosen)
+        or {(device.process_index, device.platform) for device in chosen}
+        != {(jax.process_index(), chosen[0].platform)}
+    ):
+        raise ValueError(
+            "devices must be a list of this process's JAX devices of one kind, such as "
+            f"jax.local_devices()[:1]; got {one_line(devices)}"
+        )
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"devices must be given once each; got {one_line(devices)}")
+    return Mesh(np.array(chosen), (AXIS,))
 
 
 def num_streams(mesh: Mesh) -> int:
