@@ -105,8 +105,9 @@ RANDOM = {
         jax.random.split(jax.random.key(3, impl="threefry2x32"))[0], 2.0, x.shape[1:]), x.shape)),
     "rng_bit_generator": of_floats(lambda x: x + jnp.broadcast_to((lax.rng_bit_generator(
         jnp.arange(4, dtype=jnp.uint32), x.shape[1:])[1] >> 8).astype(x.dtype) / 2**24, x.shape)),
-    "threefry2x32": of_floats(lambda x: x + jax.vmap(lambda r: jax.extend.random.threefry_2x32(
-        jnp.arange(2, dtype=jnp.uint32), whole(r).astype(jnp.uint32)))(x).astype(x.dtype) / 2**32),
+    "threefry2x32": of_floats(lambda x: x + jnp.broadcast_to(jax.extend.random.threefry_2x32(
+        jnp.arange(2, dtype=jnp.uint32), jnp.arange(x[0].size, dtype=jnp.uint32)
+    ).reshape(x.shape[1:]).astype(x.dtype) / 2**32, x.shape)),
 }  # fmt: skip
 
 RARE = {
