@@ -107,7 +107,7 @@ RANDOM = {
         jnp.arange(4, dtype=jnp.uint32), x.shape[1:])[1] >> 8).astype(x.dtype) / 2**24, x.shape)),
     "threefry2x32": of_floats(lambda x: x + jnp.broadcast_to(jax.extend.random.threefry_2x32(
         jnp.arange(2, dtype=jnp.uint32), jnp.arange(x[0].size, dtype=jnp.uint32)
-    ).reshape(x.shape[1:]).astype(x.dtype) / 2**32, x.shape)),
+    ).reshape(x.shape[1:]).astype(x.dtype) / 2.0**32, x.shape)),
 }  # fmt: skip
 
 RARE = {

@@ -249,7 +249,7 @@ def test_it_is_what_it_was_made_of():
     clean = made.clean((), jnp.asarray(ROWS), ())
     (found,) = (operation for operation in made.trace.operations if operation.parts)
     (out,) = found.apply(*(clean.values[number] for number in found.inputs))
-    np.testing.assert_array_equal(out, clean[found.outputs[0]])
+    np.testing.assert_array_equal(out, clean.values[found.outputs[0]])
 
 
 def test_a_mask_from_context(compare):
