@@ -80,12 +80,15 @@ def sensitivity(
       names: (n,) different numbers that stand for the examples in their keys; default 0 … n-1. A
         part of a dataset, measured by itself with its own numbers, has the draws it has in the
         whole.
-      incremental: whether what an edit cannot reach is computed once an example, not once an edit:
-        the same result within rounding (of the clean values: an entry a million times as large as
-        what replaces it leaves its rounding behind). "auto" does so where it saves a quarter of
-        the operations, with a warning and whole passes instead where the model cannot be mapped
-        over edits; there True raises. Where reuse gives a number that is not finite, and at random
-        positions, whole passes are taken always.
+      incremental: whether what an edit cannot reach is computed once per example, not once per
+        edit: the same outputs within rounding, in bfloat16 within bfloat16's. "auto" does so where
+        it saves a quarter of the operations, with a warning and whole passes instead where the
+        model cannot be mapped over edits; there True raises. Whole passes have the last word: they
+        decide draws that lie within rounding of a tie (ε^¾ of the largest output: 6e-6 in float32,
+        0.03 in bfloat16) or whose numbers are not finite or cancel, and check up to 64 edits of
+        every measurement. Where one of these is wrong by more than 3√ε, all edits take whole
+        passes, with a warning, and `provenance.self_check` is "failed". At random positions whole
+        passes are taken always.
       chunk_bytes: memory that the intermediates of one call may take, if one edit and the clean
         values of one example fit into it; default by device. On a CPU as many calls as it has
         cores, 8 at the most, are under way at a time.
