@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens import runtime
 from jaxsens.engine import Context, Measurement, Question, Work, check_finite, measure_all
-from jaxsens.estimate import confidence_interval
+from jaxsens.intervals import mean_interval
 from jaxsens.runtime import SAME, SPLIT
 
 #: Random draws that only say how many will be needed; also the fewest that an estimate is made of.
@@ -122,16 +122,20 @@ class _Sample:
     @property
     def half_width(self) -> float:
         """Half the length of the 95 % interval."""
+        return self._half_width_of(self.per_example)
+
+    def _half_width_of(self, values: Float[np.ndarray, " m"]) -> float:
         metric = self.work.question.metric
-        low, high = confidence_interval(self.per_example, (metric.lower, metric.upper), 0.95)
-        return (high - low) / 2
+        return mean_interval(values, (metric.lower, metric.upper)).half_width
 
     def enough(self, tolerance: float) -> float:
         """Draws that should make the half-width `tolerance`; inf where no number of draws would.
 
         The variance of the per-example means is noise, which shrinks as draws are added, plus the
         difference between examples, which does not. It is itself an estimate, with relative error
-        √((kurtosis - 1)/n), large for rare flips; the margin is twice that error.
+        √((kurtosis - 1)/n), large for rare flips; the margin is twice that error. Where few
+        examples make the mean, it is their number that keeps the interval wide, with any number of
+        draws: so it is looked at with the noise taken out.
         """
         v, counts = self.per_example, self.counts.sum(axis=1)
         counts, squares = counts[counts > 0], self.squares[counts > 0]
@@ -145,6 +149,9 @@ class _Sample:
         if again.mean() > 0.5:
             per_draw = (squares - counts * v**2)[again] / (counts[again] - 1)
             noise = min(max(float(per_draw.mean() * (1 / counts).mean()), 0.0), variance)
+            between = max(1 - (1 + 2 * error) * noise / variance, 0.0)
+            if self._half_width_of(v.mean() + math.sqrt(between) * (v - v.mean())) > tolerance:
+                return math.inf
         needed = noise - variance * (1 - 1 / ratio)
         if needed + 2 * error * math.sqrt(noise * variance) <= 0:
             return math.inf
