@@ -89,12 +89,12 @@ def compare(a: Measured, b: Measured) -> Difference:
       ValueError: they cannot be of the same examples, or measure different things.
 
     >>> import jax, jaxsens
-    >>> x = jax.random.normal(jax.random.key(0), (300, 16))
+    >>> x = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
     >>> noise = jaxsens.Perturbation(jaxsens.Bits(), jaxsens.Gaussian(sigma=1.0))
-    >>> def first(params, x): return x[:, 0]
-    >>> def total(params, x): return x.sum(axis=1)
+    >>> def linear(w, x): return x @ w
+    >>> total, first = np.ones(8, np.float32), np.eye(8, dtype=np.float32)[0]
     >>> key = jax.random.key(1)
-    >>> one, other = (jaxsens.sensitivity(f, (), x, noise, 5, key=key) for f in (total, first))
+    >>> one, other = (jaxsens.sensitivity(linear, w, x, noise, 5, key=key) for w in (total, first))
     >>> jaxsens.compare(one, other)
     difference 0.0... (95 % CI 0.0... to 0.0..., n=300)
     """

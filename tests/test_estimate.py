@@ -230,6 +230,19 @@ def test_other_ways_of_measuring_print_what_they_are():
     assert str(alone) == "squared_change 2.0000 ± inf (95 % CI, n=1, T=1, S=1)"
 
 
+@pytest.mark.parametrize(("num", "said"), [(0, ""), (1, ", few sensitive examples (1)"), (5, "")])
+def test_it_says_when_few_examples_are_sensitive(num, said):
+    totals = np.zeros((100, 8))
+    totals[:num, 3] = 2
+    est = estimate(totals, 50)
+    assert est.num_sensitive == est.summary()["num_sensitive"] == num
+    assert str(est).endswith(f"(95 % CI, n=100, T=8, S=50){said}")
+
+
+def test_few_examples_of_which_all_are_sensitive_are_just_few():
+    assert "sensitive examples" not in str(estimate(np.full((3, 8), 2), 50))
+
+
 # JSON.
 
 
