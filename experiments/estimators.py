@@ -43,7 +43,12 @@ from jaxsens import (
     data,
     figures,
 )
-from jaxsens.intervals import Interval, independent_difference, ratio_of_means
+from jaxsens.intervals import (
+    Interval,
+    independent_difference,
+    paired_difference,
+    ratio_of_means,
+)
 from jaxsens.results import Claim, Figure, Results, Table, environment
 from jaxsens.runfolder import RunFolder
 
@@ -218,7 +223,8 @@ def _same_order(arms: list[Arm], measured: Mapping[str, Mapping[str, Any]]) -> l
 
     def order(name: str, pair: tuple[Arm, Arm]) -> int:
         """-1 or 1 where the 95 % interval of the difference, image by image, excludes 0."""
-        difference = jaxsens.compare(*(measured[each.name][name] for each in pair)).interval()
+        one, other = (measured[each.name][name].per_example for each in pair)
+        difference = paired_difference(one, other, (0.0, 1.0))
         return int(difference.low > 0) - int(difference.high < 0)
 
     pairs = list(itertools.combinations(arms, 2))

@@ -11,7 +11,12 @@ import jaxsens
 from jaxsens import SensitivityEstimate, figures
 from jaxsens.buckets import into_buckets, padding_share
 from jaxsens.data.text import text_spec
-from jaxsens.intervals import mean_interval, paired_difference, ratio_of_means
+from jaxsens.intervals import (
+    mean_interval,
+    paired_difference,
+    ratio_of_means,
+    student_interval,
+)
 from jaxsens.results import Claim, Figure, Table
 from jaxsens.runfolder import RunFolder
 
@@ -225,8 +230,9 @@ def authors_tables(by_name: Mapping[str, TextArm], measured: Measured) -> list[T
     ):
         gap = jaxsens.compare(of_lstm, of_roberta)
         mean, low, high = gap.interval()
+        share = _share(gap.per_example, asymmetric.per_example)
         cells = (f"{of_lstm.mean:.4f}", f"{of_roberta.mean:.4f}", f"{mean:.4f}")
-        rows.append((label, *cells, f"{low:.4f} – {high:.4f}", _share(gap, asymmetric)))
+        rows.append((label, *cells, f"{low:.4f} – {high:.4f}", share))
     return [
         Table(
             title="How much of the gap between LSTM and RoBERTa is the authors' asymmetry?",
@@ -239,11 +245,11 @@ def authors_tables(by_name: Mapping[str, TextArm], measured: Measured) -> list[T
     ]
 
 
-def _share(part: jaxsens.Difference, whole: jaxsens.Difference) -> str:
-    """Part of a gap over the whole gap, with its 95 % interval over the texts that both share."""
-    if whole.interval().low <= 0:
+def _share(part: np.ndarray, whole: np.ndarray) -> str:
+    """mean(part) / mean(whole) with its 95 % interval over the texts that both share."""
+    if student_interval(whole).low <= 0:
         return "–"
-    share, low, high = ratio_of_means(part.per_example, whole.per_example)
+    share, low, high = ratio_of_means(part, whole)
     return f"{share:.2f} ({low:.2f} – {high:.2f})"
 
 

@@ -38,7 +38,9 @@ def measure_within(work: Work, tolerance: float) -> Measurement:
     low ones, and the estimate would come out up to 15 % too small. So a pilot says how many draws
     should be enough, with a margin for its own error, and is then thrown away. Draws are added only
     in the few cases where the margin was too small, or where the draws of one example turn out to
-    be much alike; what bias that leaves is below 0.15 standard errors.
+    be much alike; what bias that leaves is below 0.15 standard errors. The interval that decides is
+    the one that is reported, and stays wide while few examples make the mean: where few of few
+    examples flip, no number of draws is enough, and all are made.
 
     A draw costs two whole passes, clean and edited: where draws would cost more than the exhaustive
     measurement, which reuses work where it can, that is the better one, and is made instead.
