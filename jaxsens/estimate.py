@@ -211,20 +211,11 @@ class SensitivityEstimate:
         digits = max(4, 1 - math.floor(math.log10(error))) if shown else 4
         return (
             f"{name} {self.mean:.{digits}f} ± {error:.{digits}f} "
-            f"(95 % CI, n={self.num_examples}, T={self.num_positions}, {draws})" + self._warning
+            f"(95 % CI, n={self.num_examples}, T={self.num_positions}, {draws})"
+            + few_sensitive(self.num_sensitive, self.num_examples)
         )
 
     __repr__ = __str__
-
-    @property
-    def _warning(self) -> str:
-        """What the interval cannot know: how much others change if few of many changed at all."""
-        num = self.num_sensitive
-        return (
-            f", few sensitive examples ({num})"
-            if 0 < num < min(FEW_SENSITIVE, self.num_examples)
-            else ""
-        )
 
     def summary(self) -> dict[str, Any]:
         """The numbers of one line of a log: mean, interval, sizes and cost."""
@@ -265,6 +256,16 @@ class SensitivityEstimate:
             bounds=(lower, upper),
             provenance=Provenance(**provenance),
         )
+
+
+def few_sensitive(num: int, num_examples: int) -> str:
+    """What no interval can know and a reader should: few of many examples changed at all.
+
+    >>> few_sensitive(3, 1000), few_sensitive(0, 1000), few_sensitive(3, 3)
+    (', few sensitive examples (3)', '', '')
+    """
+    few = 0 < num < min(FEW_SENSITIVE, num_examples)
+    return f", few sensitive examples ({num})" if few else ""
 
 
 def finite_or_none(value: float) -> float | None:

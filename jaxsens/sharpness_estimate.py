@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxsens.estimate import finite_or_none, pack, unpack
+from jaxsens.estimate import few_sensitive, finite_or_none, pack, unpack
 from jaxsens.intervals import Interval, two_way_interval, two_way_variance
 
 #: What is measured, and the range that it lives in, which intervals respect.
@@ -150,6 +150,11 @@ class SharpnessEstimate:
         return self.flips.per_example_draw.shape[0]
 
     @property
+    def num_sensitive(self) -> int:
+        """Examples whose prediction flipped under at least one draw."""
+        return int(self.flips.per_example_draw.any(axis=1).sum())
+
+    @property
     def num_draws(self) -> int:
         """S: the draws of the weights."""
         return self.flips.per_example_draw.shape[1]
@@ -182,13 +187,15 @@ class SharpnessEstimate:
 
     def __str__(self) -> str:
         shown = ", ".join(f"{name} {change}" for name, change in self.changes.items())
-        return f"sharpness: {shown} (95 % CI, n={self.num_examples}, S={self.num_draws})"
+        sizes = f"(95 % CI, n={self.num_examples}, S={self.num_draws})"
+        return f"sharpness: {shown} {sizes}" + few_sensitive(self.num_sensitive, self.num_examples)
 
     __repr__ = __str__
 
     def summary(self) -> dict[str, Any]:
         """The numbers of one line of a log."""
-        sizes = {"num_examples": self.num_examples, "num_draws": self.num_draws}
+        names = ("num_examples", "num_sensitive", "num_draws")
+        sizes = {name: getattr(self, name) for name in names}
         return {name: change.summary() for name, change in self.changes.items()} | sizes
 
     def to_json(self) -> str:

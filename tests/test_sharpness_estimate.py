@@ -207,6 +207,14 @@ def test_a_line_says_it_all():
     assert "± inf" in str(estimate(S=1))
 
 
+def test_a_line_says_when_few_examples_flip():
+    tables = {kind: np.zeros((12, 5), np.float32) for kind in BOUNDS}
+    tables["flips"][[2, 7], [0, 3]] = 1
+    est = SharpnessEstimate.of(tables, PROVENANCE)
+    assert est.num_sensitive == est.summary()["num_sensitive"] == 2
+    assert str(est).endswith("S=5), few sensitive examples (2)")
+
+
 @pytest.mark.parametrize("kinds", [tuple(BOUNDS), ("flips", "l1", "squared")])
 @pytest.mark.parametrize("S", [1, 5])
 def test_json_is_lossless(kinds, S):
