@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 
 from jaxsens import data
 from jaxsens.cli.bounds import Depth, Epochs, Range, Rate, Several
-from jaxsens.estimate import confidence_interval
+from jaxsens.intervals import bonferroni, mean_interval, paired_difference
 from jaxsens.results import Claim, Results, environment
 from jaxsens.runfolder import RunFolder
 from jaxsens.training import Recipe
@@ -195,28 +195,29 @@ def _hardly_matters(
 ) -> list[Claim]:
     """The paper's claim, no effect, and the weaker one that the effect is small."""
     least, most = (pick(variants, key=lambda e: estimates[e.name].mean) for pick in (min, max))
-    values = {each.name: estimates[each.name].per_example for each in (least, most, reference)}
-    effect = values[most.name] - values[least.name]
-    gap = values[reference.name] - values[most.name]
+    low_v, high_v, reference_v = (
+        estimates[each.name].per_example for each in (least, most, reference)
+    )
     # The largest of all differences is rarely 0: its interval allows for the choice (Bonferroni).
     num_pairs = max(1, math.comb(len(variants), 2))
-    low, high = confidence_interval(effect, (-math.inf, math.inf), 1 - 0.05 / num_pairs)
-    less_low, less_high = confidence_interval(gap - effect, (-math.inf, math.inf), 0.95)
+    effect = paired_difference(high_v, low_v, (0.0, 1.0), bonferroni(0.95, num_pairs))
+    gap = paired_difference(reference_v, high_v, (0.0, 1.0))
+    less = mean_interval(reference_v - 2 * high_v + low_v, (-2.0, 2.0))
     means = ", ".join(f"{each.label} {estimates[each.name].mean:.4f}" for each in variants)
     return [
         Claim(
             statement=f"{what} has no effect on the ViT's sensitivity that shows",
             paper="no effect, by eye in the figures",
-            measured=f"{means}; largest difference {effect.mean():.4f}, 95 % interval, corrected "
-            f"for {num_pairs} pairs, {low:.4f} to {high:.4f}",
-            holds=low <= 0,
+            measured=f"{means}; largest difference {effect.mean:.4f}, 95 % interval, corrected "
+            f"for {num_pairs} pairs, {effect.low:.4f} to {effect.high:.4f}",
+            holds=effect.low <= 0,
         ),
         Claim(
             statement=f"{what} moves the ViT's sensitivity by less than the gap to "
             f"{reference.label}",
             paper="not stated",
-            measured=f"largest difference {effect.mean():.4f}, gap {gap.mean():.4f}; gap minus "
-            f"difference, 95 % interval {less_low:.4f} to {less_high:.4f}",
-            holds=less_low > 0,
+            measured=f"largest difference {effect.mean:.4f}, gap {gap.mean:.4f}; gap minus "
+            f"difference, 95 % interval {less.low:.4f} to {less.high:.4f}",
+            holds=less.low > 0,
         ),
     ]

@@ -43,7 +43,12 @@ from jaxsens import (
     data,
     figures,
 )
-from jaxsens.estimate import confidence_interval
+from jaxsens.intervals import (
+    Interval,
+    independent_difference,
+    paired_difference,
+    ratio_of_means,
+)
 from jaxsens.results import Claim, Figure, Results, Table, environment
 from jaxsens.runfolder import RunFolder
 
@@ -62,6 +67,8 @@ from .vision_views import training_note
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 
+#: Of the interval of a difference that must hold 0: three standard errors of a normal one.
+AGREEMENT_LEVEL = 0.997
 DEFINITION, RELEASED = "patch grid", "pixels, σ = v"
 #: Estimators of the definition's own quantity: they must agree with it.
 UNBIASED = ("random patches", "to a tolerance")
@@ -172,33 +179,33 @@ def _measured(
     return estimates
 
 
-def _ratio(measured: Mapping[str, SensitivityEstimate]) -> tuple[float, float, float]:
-    """Released estimator over definition, with a 95 % interval (delta method, paired by image)."""
-    top, bottom = measured[RELEASED], measured[DEFINITION]
-    if bottom.mean == 0:
-        return (math.nan, math.nan, math.nan)
-    ratio = top.mean / bottom.mean
-    residuals = (top.per_example - ratio * bottom.per_example) / bottom.mean
-    low, high = confidence_interval(residuals, (-math.inf, math.inf), 0.95)
-    return ratio, max(0.0, ratio + low), ratio + high
+def _ratio(measured: Mapping[str, SensitivityEstimate]) -> Interval:
+    """Released estimator over definition, paired by image; its interval is not below 0."""
+    ratio, low, high = ratio_of_means(
+        measured[RELEASED].per_example, measured[DEFINITION].per_example
+    )
+    return Interval(ratio, max(0.0, low), high)
 
 
 def _agree(each: Arm, name: str, measured: Mapping[str, SensitivityEstimate]) -> Claim:
     one, other = measured[DEFINITION], measured[name]
     # As if the images were independent. To a tolerance some are others; where all are the same the
-    # error is, if anything, too wide.
-    error, gap = math.hypot(one.stderr, other.stderr), abs(one.mean - other.mean)
+    # interval is, if anything, too wide.
+    larger, smaller = sorted((one, other), key=lambda each: each.mean, reverse=True)
+    gap = independent_difference(
+        *(Interval(each.mean, *each.ci(AGREEMENT_LEVEL)) for each in (larger, smaller))
+    )
     return Claim(
         statement=f"{each.label}: {name} estimate the same quantity as the patch grid",
         paper="unbiased by construction",
-        measured=f"{other.mean:.4f} against {one.mean:.4f}, difference {gap:.4f} with standard "
-        f"error {error:.4f}; {other.provenance.num_passes} against {one.provenance.num_passes} "
-        "forward passes",
-        holds=gap <= 3 * error,
+        measured=f"{other.mean:.4f} against {one.mean:.4f}, difference {gap.mean:.4f}, "
+        f"{AGREEMENT_LEVEL:.1%} interval {gap.low:.4f} to {gap.high:.4f}; "
+        f"{other.provenance.num_passes} against {one.provenance.num_passes} forward passes",
+        holds=gap.low <= 0 <= gap.high,
     )
 
 
-def _released_agrees(each: Arm, ratio: tuple[float, float, float]) -> Claim:
+def _released_agrees(each: Arm, ratio: Interval) -> Claim:
     value, low, high = ratio
     text = f"ratio {value:.3f}, 95 % interval {low:.3f} to {high:.3f}"
     return Claim(
@@ -218,8 +225,8 @@ def _same_order(arms: list[Arm], measured: Mapping[str, Mapping[str, Any]]) -> l
     def order(name: str, pair: tuple[Arm, Arm]) -> int:
         """-1 or 1 where the 95 % interval of the difference, image by image, excludes 0."""
         one, other = (measured[each.name][name].per_example for each in pair)
-        low, high = confidence_interval(one - other, (-math.inf, math.inf), 0.95)
-        return int(low > 0) - int(high < 0)
+        difference = paired_difference(one, other, (0.0, 1.0))
+        return int(difference.low > 0) - int(difference.high < 0)
 
     pairs = list(itertools.combinations(arms, 2))
     apart = [pair for pair in pairs if order(DEFINITION, pair)]

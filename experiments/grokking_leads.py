@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxsens.estimate import confidence_interval
+from jaxsens.intervals import student_interval
 
 #: Test accuracy that counts as having generalised.
 GENERALISED = 0.95
@@ -225,8 +225,7 @@ class Interval:
         there = np.array([v for v in values if v is not None], float)
         if not len(there):
             return None
-        bounds = confidence_interval(there, (-np.inf, np.inf), 0.95)
-        return cls(float(there.mean()), *bounds, len(there))
+        return cls(*student_interval(there), len(there))
 
     def text(self, digits: int = 0) -> str:
         """For tables."""

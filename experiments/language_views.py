@@ -1,17 +1,22 @@
 """How the language experiment tells what it found: claims, tables and figures."""
 
 import dataclasses
-import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+import jaxsens
 from jaxsens import SensitivityEstimate, figures
 from jaxsens.buckets import into_buckets, padding_share
 from jaxsens.data.text import text_spec
-from jaxsens.estimate import confidence_interval
+from jaxsens.intervals import (
+    mean_interval,
+    paired_difference,
+    ratio_of_means,
+    student_interval,
+)
 from jaxsens.results import Claim, Figure, Table
 from jaxsens.runfolder import RunFolder
 
@@ -50,7 +55,7 @@ def _validation_accuracy(
 ) -> tuple[float, float, float]:
     accuracy, n = records_of(folder, arm.name)[-1]["test_accuracy"], len(data.validation.labels)
     hits = (np.arange(n) < round(accuracy * n)).astype(float)
-    return accuracy, *confidence_interval(hits, (0.0, 1.0), 0.95)
+    return accuracy, *mean_interval(hits, (0.0, 1.0)).ends
 
 
 def order_claims(pairs: Pairs, measured: Measured, unlearnt: Collection[str]) -> list[Claim]:
@@ -102,14 +107,14 @@ def position_claims(arms: Sequence[TextArm], main: Estimates) -> list[Claim]:
         if each.name != "lstm":
             continue
         early, late = _halves(main[each.name])
-        low, high = confidence_interval(late - early, (-math.inf, math.inf), 0.95)
+        more = paired_difference(late, early, main[each.name].bounds)
         claims.append(
             Claim(
                 f"{each.label} is more sensitive to the second half of a text than to the first",
                 "rises towards the end, a hump 4 to 10 tokens before it",
                 f"{late.mean():.4f} against {early.mean():.4f}; difference "
-                f"{(late - early).mean():.4f}, 95 % interval {low:.4f} to {high:.4f}",
-                low > 0,
+                f"{more.mean:.4f}, 95 % interval {more.low:.4f} to {more.high:.4f}",
+                more.low > 0,
             )
         )
     return claims
@@ -210,7 +215,7 @@ def authors_tables(by_name: Mapping[str, TextArm], measured: Measured) -> list[T
         return []
     lstm, frozen = measured["main"]["lstm"], measured["main"]["lstm-frozen"]
     roberta, twice = (measured[how]["roberta-softmax"] for how in ("main", "authors"))
-    asymmetric = frozen.per_example - twice.per_example
+    asymmetric = jaxsens.compare(frozen, twice)
     rows = []
     for label, of_lstm, of_roberta in (
         ("authors: LSTM frozen, RoBERTa embedded twice", frozen, twice),
@@ -223,10 +228,11 @@ def authors_tables(by_name: Mapping[str, TextArm], measured: Measured) -> list[T
             measured["renormalised"]["roberta-softmax"],
         ),
     ):
-        difference = of_lstm.per_example - of_roberta.per_example
-        low, high = confidence_interval(difference, (-math.inf, math.inf), 0.95)
-        cells = (f"{of_lstm.mean:.4f}", f"{of_roberta.mean:.4f}", f"{difference.mean():.4f}")
-        rows.append((label, *cells, f"{low:.4f} – {high:.4f}", _share(difference, asymmetric)))
+        gap = jaxsens.compare(of_lstm, of_roberta)
+        mean, low, high = gap.interval()
+        share = _share(gap.per_example, asymmetric.per_example)
+        cells = (f"{of_lstm.mean:.4f}", f"{of_roberta.mean:.4f}", f"{mean:.4f}")
+        rows.append((label, *cells, f"{low:.4f} – {high:.4f}", share))
     return [
         Table(
             title="How much of the gap between LSTM and RoBERTa is the authors' asymmetry?",
@@ -234,19 +240,17 @@ def authors_tables(by_name: Mapping[str, TextArm], measured: Measured) -> list[T
             rows=tuple(rows),
             note="The last column divides by the gap in the first row: what is missing to 1 comes "
             "from treating the models differently; it is empty if that gap is not above 0. "
-            "Intervals are paired by text, those of the last column by the bootstrap.",
+            "Intervals are paired by text, those of the last column Fieller's.",
         )
     ]
 
 
-def _share(part: np.ndarray, whole: np.ndarray, num_resamples: int = 2000) -> str:
-    """mean(part) / mean(whole) with its 95 % bootstrap interval over the texts that both share."""
-    if confidence_interval(whole, (-math.inf, math.inf), 0.95)[0] <= 0:
+def _share(part: np.ndarray, whole: np.ndarray) -> str:
+    """mean(part) / mean(whole) with its 95 % interval over the texts that both share."""
+    if student_interval(whole).low <= 0:
         return "–"
-    n = len(whole)
-    rows = np.random.default_rng(0).integers(0, n, (num_resamples, n))
-    low, high = np.quantile(part[rows].mean(axis=1) / whole[rows].mean(axis=1), [0.025, 0.975])
-    return f"{part.mean() / whole.mean():.2f} ({low:.2f} – {high:.2f})"
+    share, low, high = ratio_of_means(part, whole)
+    return f"{share:.2f} ({low:.2f} – {high:.2f})"
 
 
 def training_figures(config: Config, arms: Sequence[TextArm], folder: RunFolder) -> list[Figure]:
@@ -311,12 +315,12 @@ def _band(estimate: SensitivityEstimate, first: int) -> figures.Band:
     values = estimate.per_example_position
     places = np.flatnonzero((estimate.counts > 0).mean(axis=0) >= _SHOWN_PLACES)
     columns = [values[estimate.counts[:, place] > 0, place] for place in places]
-    ends = [confidence_interval(column, estimate.bounds, 0.95) for column in columns]
+    found = [mean_interval(column, estimate.bounds) for column in columns]
     return figures.Band(
         x=places + first,
-        y=[float(column.mean()) for column in columns],
-        low=[low for low, _ in ends],
-        high=[high for _, high in ends],
+        y=[each.mean for each in found],
+        low=[each.low for each in found],
+        high=[each.high for each in found],
     )
 
 

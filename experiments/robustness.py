@@ -34,6 +34,7 @@ from jaxtyping import Bool, Int, UInt8
 
 from jaxsens import corruptions, data
 from jaxsens.cli.bounds import Count, OneOf, Range, Several
+from jaxsens.intervals import rank_correlation
 from jaxsens.results import Results, environment
 from jaxsens.runfolder import RunFolder, write_atomic
 from jaxsens.training import correct
@@ -41,7 +42,6 @@ from jaxsens.training import correct
 from . import robustness_views as views
 from . import vision_study
 from .interventions import InterventionConfig
-from .rank_correlation import rank_correlation
 from .study import Record, seconds
 from .views import training_figure
 from .vision_study import Arm, Images

@@ -4,18 +4,16 @@ Errors are Boolean tables (corruptions, n): every corruption on the same n test 
 are clustered by image. Outcomes are right answers, the clean images in the first row.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
 from jaxsens import figures
-from jaxsens.estimate import confidence_interval
+from jaxsens.intervals import Interval, RankCorrelation, mean_interval, paired_difference
 from jaxsens.results import Claim, Figure, Table
 from jaxsens.runfolder import RunFolder
 
-from .rank_correlation import RankCorrelation
 from .study import records_of
 from .views import Estimates, less_sensitive
 from .vision_study import Arm
@@ -33,13 +31,12 @@ def _is_transformer(arm: Arm) -> bool:
     return arm.name.startswith("vit")
 
 
-def _positive(statement: str, paper: str, gains: Float[np.ndarray, " n"], what: str) -> Claim:
-    low, high = confidence_interval(gains, (-math.inf, math.inf), 0.95)
+def _positive(statement: str, paper: str, gain: Interval, what: str) -> Claim:
     return Claim(
         statement=statement,
         paper=paper,
-        measured=f"{what} {gains.mean():+.4f}, 95 % interval {low:+.4f} to {high:+.4f}",
-        holds=low > 0,
+        measured=f"{what} {gain.mean:+.4f}, 95 % interval {gain.low:+.4f} to {gain.high:+.4f}",
+        holds=gain.low > 0,
     )
 
 
@@ -59,7 +56,7 @@ def intervention_claims(
             _positive(
                 f"{changed.label} is more accurate on corrupted images than {base.label}",
                 "better, by eye in the figures",
-                gains.mean(axis=0),
+                mean_interval(gains.mean(axis=0), (-1.0, 1.0)),
                 "mean gain in accuracy",
             ),
         ]
@@ -68,7 +65,9 @@ def intervention_claims(
                 _positive(
                     f"{changed.label} gains more on noise and blur than on other corruptions",
                     "helps noise and blur most",
-                    gains[local].mean(axis=0) - gains[~local].mean(axis=0),
+                    paired_difference(
+                        gains[local].mean(axis=0), gains[~local].mean(axis=0), (-1.0, 1.0)
+                    ),
                     "difference of the gains",
                 )
             )
@@ -82,15 +81,15 @@ def transformer_claims(arms: Sequence[Arm], errors: Errors) -> list[Claim]:
         for other in (each for each in arms if not _is_transformer(each) and each.name in LABELS):
             mine, theirs = (errors[each.name].mean(axis=1) for each in (vit, other))
             wins = int((mine < theirs).sum())
-            less = errors[other.name].mean(axis=0) - errors[vit.name].mean(axis=0)
-            low, high = confidence_interval(less, (-math.inf, math.inf), 0.95)
+            of_vit, of_other = (errors[each.name].mean(axis=0) for each in (vit, other))
+            less, low, high = paired_difference(of_other, of_vit, (0.0, 1.0))
             claims.append(
                 Claim(
                     statement=f"{vit.label} is more accurate than {other.label} on almost all "
                     "corruptions (at least four of five)",
                     paper="almost all, by eye in the figures",
                     measured=f"on {wins} of {len(mine)}; mean error {mine.mean():.4f} against "
-                    f"{theirs.mean():.4f}, less by {less.mean():.4f}, 95 % interval {low:.4f} to "
+                    f"{theirs.mean():.4f}, less by {less:.4f}, 95 % interval {low:.4f} to "
                     f"{high:.4f}",
                     holds=wins >= 0.8 * len(mine),
                 )
@@ -116,7 +115,7 @@ def error_table(arms: Sequence[Arm], estimates: Estimates, outcomes: Outcomes, n
         estimate, (clean, *corrupted) = estimates[each.name], outcomes[each.name]
         low, high = estimate.ci()
         per_image = 1 - np.mean(corrupted, axis=0)
-        error_low, error_high = confidence_interval(per_image, (0.0, 1.0), 0.95)
+        _, error_low, error_high = mean_interval(per_image, (0.0, 1.0))
         rows.append(
             (
                 each.label,
@@ -154,8 +153,8 @@ def accuracy_table(
 
 
 def _accuracy(outcomes: Bool[np.ndarray, " n"]) -> str:
-    low, high = confidence_interval(outcomes.astype(float), (0.0, 1.0), 0.95)
-    return f"{outcomes.mean():.3f} ({low:.3f} – {high:.3f})"
+    mean, low, high = mean_interval(outcomes.astype(float), (0.0, 1.0))
+    return f"{mean:.3f} ({low:.3f} – {high:.3f})"
 
 
 def panels(corruptions: Sequence[str], arms: Sequence[Arm], folder: RunFolder) -> Figure:
@@ -176,8 +175,7 @@ def panels(corruptions: Sequence[str], arms: Sequence[Arm], folder: RunFolder) -
 def scatter(arms: Sequence[Arm], estimates: Estimates, errors: Errors, folder: RunFolder) -> Figure:
     """Sensitivity against mean corruption error, a point for each model."""
     across = [(estimates[each.name].mean, *estimates[each.name].ci()) for each in arms]
-    per_image = [errors[each.name].mean(axis=0) for each in arms]
-    up = [(e.mean(), *confidence_interval(e, (0.0, 1.0), 0.95)) for e in per_image]
+    up = [mean_interval(errors[each.name].mean(axis=0), (0.0, 1.0)) for each in arms]
     fig = figures.scatter(
         [each.label for each in arms],
         across,

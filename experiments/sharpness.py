@@ -21,7 +21,6 @@ those of training.
 
 import dataclasses
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +35,6 @@ from jaxsens import Gaussian, SharpnessEstimate, data, figures
 from jaxsens.cli.bounds import LARGEST, Range, Runs, Several, Sigma
 from jaxsens.results import Claim, Figure, Results, Table, environment
 from jaxsens.runfolder import RunFolder, write_atomic
-from jaxsens.sharpness_estimate import Change
 
 from . import vision_study
 from .interventions import InterventionConfig
@@ -188,8 +186,7 @@ def _file(folder: RunFolder, each: Arm) -> Path:
 
 def _flatter(changed: Arm, base: Arm, sharp: Estimates, kind: str) -> Claim:
     one, other = (getattr(sharp[each.name], kind) for each in (base, changed))
-    difference = Change(one.per_example_draw - other.per_example_draw, (-math.inf, math.inf))
-    low, high = difference.ci()
+    difference = jaxsens.compare(one, other).interval()
     column = 0 if kind == "l1" else 1
     given = base.name in PAPER and changed.name in PAPER
     return Claim(
@@ -198,8 +195,8 @@ def _flatter(changed: Arm, base: Arm, sharp: Estimates, kind: str) -> Claim:
         if given
         else "no numbers given",
         measured=f"{one.mean:.4f} → {other.mean:.4f}; difference {difference.mean:.4f}, 95 % "
-        f"interval {low:.4f} to {high:.4f}",
-        holds=low > 0,
+        f"interval {difference.low:.4f} to {difference.high:.4f}",
+        holds=difference.low > 0,
     )
 
 

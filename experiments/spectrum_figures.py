@@ -12,6 +12,7 @@ from scipy import stats
 from jaxsens import figures, spectrum
 from jaxsens.boolean import degrees
 from jaxsens.figures.style import GREY, look_of, new_figure, styled
+from jaxsens.intervals import student_half_width
 from jaxsens.results import Figure
 from jaxsens.runfolder import RunFolder
 
@@ -156,7 +157,7 @@ def _draw_widths(widths: Sequence[Mapping[str, Any]]) -> Drawing:
     axes = fig.subplots()
     for i, ((network, kind), rows) in enumerate(by_curve(widths).items()):
         errors = np.array([row["errors"] for row in rows])
-        half = stats.t.ppf(0.975, errors.shape[1] - 1) * stats.sem(errors, axis=1)
+        half = student_half_width(stats.sem(errors, axis=1), errors.shape[1] - 1)
         across = [row["width"] for row in rows]
         axes.errorbar(
             across,

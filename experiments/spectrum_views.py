@@ -8,6 +8,7 @@ import numpy as np
 from scipy import stats
 
 from jaxsens import spectrum
+from jaxsens.intervals import student_half_width
 from jaxsens.results import Cell, Claim, Table
 from jaxsens.spectrum.exact import token_products
 
@@ -312,5 +313,5 @@ def _slope(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float, float]:
     x = [math.log(row["width"]) for row in rows for _ in row["errors"]]
     y = [math.log(error) for row in rows for error in row["errors"]]
     fit = stats.linregress(x, y)
-    slope, half = float(fit.slope), float(stats.t.ppf(0.975, len(x) - 2) * fit.stderr)
+    slope, half = float(fit.slope), student_half_width(float(fit.stderr), len(x) - 2)
     return slope, slope - half, slope + half

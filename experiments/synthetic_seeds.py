@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxsens.estimate import confidence_interval
+from jaxsens.intervals import REAL_LINE, Bounds, mean_interval, student_interval
 
 from .synthetic_theory import SETTINGS
 
@@ -53,9 +53,7 @@ def by_cell(cells: Sequence[Record]) -> dict[tuple[int, float, float], list[Reco
     return groups
 
 
-def over(
-    values: Sequence[float | None], bounds: tuple[float, float] = (-math.inf, math.inf)
-) -> Over:
+def over(values: Sequence[float | None], bounds: Bounds = REAL_LINE) -> Over:
     """Mean and Student-t interval, cut off at the bounds, of the models that did not diverge.
 
     Where all seeds agree the interval has no width: look at `share` too.
@@ -63,8 +61,7 @@ def over(
     finite = np.array([v for v in values if v is not None], np.float64)
     if len(finite) < 2:
         return Over(*3 * [float(finite[0]) if len(finite) else math.nan])
-    low, high = confidence_interval(finite, (-math.inf, math.inf), 0.95)
-    return Over(float(finite.mean()), max(low, bounds[0]), min(high, bounds[1]))
+    return Over(*student_interval(finite, bounds))
 
 
 def ended(records: Sequence[Record], name: str, index: int | None = None) -> Over:
@@ -81,7 +78,7 @@ def last(records: Sequence[Record], name: str, index: int | None = None) -> list
 def share(records: Sequence[Record]) -> Over:
     """The share of seeds that follow, with the Wilson interval: each seed is one draw."""
     follow = np.array([float(follows(record)) for record in records])
-    return Over(float(follow.mean()), *confidence_interval(follow, (0.0, 1.0), 0.95))
+    return Over(*mean_interval(follow, (0.0, 1.0)))
 
 
 def reaches(value: float, favours: str) -> bool:

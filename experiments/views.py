@@ -1,13 +1,10 @@
 """How experiments that compare trained models tell what they found: claims and figures."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-
+import jaxsens
 from jaxsens import SensitivityEstimate, figures
-from jaxsens.estimate import confidence_interval
 from jaxsens.results import Claim, Figure
 from jaxsens.runfolder import RunFolder
 
@@ -36,15 +33,15 @@ class Compared(Protocol):
 def less_sensitive(lesser: Compared, greater: Compared, estimates: Estimates) -> Claim:
     """Whether one model is less sensitive than another, example by example."""
     # The same examples for both: a difference leaves out how hard the example is.
-    difference = estimates[greater.name].per_example - estimates[lesser.name].per_example
-    low, high = confidence_interval(difference, (-math.inf, math.inf), 0.95)
+    difference = jaxsens.compare(estimates[greater.name], estimates[lesser.name])
+    mean, low, high = difference.interval()
     measured = (estimates[lesser.name].mean, estimates[greater.name].mean)
     given = None not in (lesser.paper, greater.paper)
     return Claim(
         statement=f"{lesser.label} is less sensitive than {greater.label}",
         paper=f"{lesser.paper} < {greater.paper}" if given else "no numbers given",
         measured=f"{measured[0]:.4f} against {measured[1]:.4f}; difference "
-        f"{np.mean(difference):.4f}, 95 % interval {low:.4f} to {high:.4f}",
+        f"{mean:.4f}, 95 % interval {low:.4f} to {high:.4f}",
         holds=low > 0,
     )
 

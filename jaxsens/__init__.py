@@ -4,6 +4,7 @@ import importlib
 from types import ModuleType
 
 from jaxsens.attention import attention
+from jaxsens.comparison import Difference, compare
 from jaxsens.edits import Donor, Flip, Gaussian, Resample, ScatteredPixels
 from jaxsens.estimate import SensitivityEstimate
 from jaxsens.grids import Bits, OverlappingPatches, Patches, Tokens, Whole
@@ -19,6 +20,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Bits",
+    "Difference",
     "Donor",
     "Flip",
     "Gaussian",
@@ -37,6 +39,7 @@ __all__ = [
     "attention",
     "boolean",
     "buckets",
+    "compare",
     "corruptions",
     "data",
     "explain",

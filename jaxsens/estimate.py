@@ -19,10 +19,13 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import stdtrit
 
+from jaxsens.intervals import Interval, mean_interval
 from jaxsens.packing import check_summary, check_table, fields_of, pack, reading, record_of, unpack
 from jaxsens.scalars import one_line
+
+#: With fewer examples than this that change at all, an estimate says so.
+FEW_SENSITIVE = 5
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,11 @@ class SensitivityEstimate:
         return self.totals.shape[1]
 
     @property
+    def num_sensitive(self) -> int:
+        """Examples that changed at all: in at least one draw."""
+        return int((self.totals != 0).any(axis=1).sum())
+
+    @property
     def num_draws(self) -> int:
         """Draws in all: Σ counts."""
         return int(self.counts.sum())
@@ -119,15 +127,17 @@ class SensitivityEstimate:
         return float(np.nanstd(self.per_example, ddof=1)) / math.sqrt(self.num_examples)
 
     def ci(self, level: float = 0.95) -> tuple[float, float]:
-        """Confidence interval at this level, inside the metric's bounds.
+        """Confidence interval at this level, inside the metric's bounds; clustered by example.
 
-        Bounded metrics get the Wilson score interval with the effective number of independent draws
-        p(1-p)/stderr² (p the mean, rescaled to the bounds), others a Student-t interval. Where
-        every draw sits on a bound (no flip at all) the clustering cannot be estimated, and each
-        example counts as one draw: 0 flips in 1000 examples give [0, 0.0038].
+        Metrics with two bounds get an interval that holds where few examples make the mean, too
+        (`jaxsens.intervals.means`): rare flips have the longer upper side. Others get Student's.
+        0 flips in 1000 examples give [0, 0.0038].
         """
+        return self._interval(level).ends
+
+    def _interval(self, level: float = 0.95) -> Interval:
         v = self.per_example
-        return confidence_interval(v[~np.isnan(v)], self.bounds, level)
+        return mean_interval(v[~np.isnan(v)], self.bounds, level)
 
     def pooled(self, level: float = 0.95) -> tuple[float, float, float]:
         """Σ totals / Σ counts, where long examples weigh more, with its confidence interval.
@@ -140,7 +150,7 @@ class SensitivityEstimate:
         mean = float(totals.sum() / counts.sum())
         # An example's share in the error of the ratio, as if it were a value of its own.
         influence = mean + (totals - mean * counts) / counts.mean()
-        return mean, *confidence_interval(influence, self.bounds, level)
+        return mean, *mean_interval(influence, self.bounds, level).ends
 
     def right_aligned(self) -> "SensitivityEstimate":
         """The same draws with the last measured position of every example in the last place.
@@ -160,8 +170,7 @@ class SensitivityEstimate:
 
     def half_width(self, level: float = 0.95) -> float:
         """Half the length of `ci(level)`."""
-        low, high = self.ci(level)
-        return (high - low) / 2
+        return self._interval(level).half_width
 
     def merge(self, other: "SensitivityEstimate") -> "SensitivityEstimate":
         """The estimate over the examples of both, which must be disjoint: shards of a data set.
@@ -206,15 +215,15 @@ class SensitivityEstimate:
             saved = self.provenance.exhaustive_passes / self.provenance.num_passes
             draws = f"{self.num_draws} random draws, {saved:.3g}× fewer passes than exhaustive"
         name = "sensitivity" if self.provenance.metric == "label_flip" else self.provenance.metric
-        low, high = self.ci()
         # Near a bound the interval is lopsided: its longer side, or ± would promise too much.
-        error = max(self.mean - low, high - self.mean)
+        error = self._interval().longer_side
         # Two digits of the error, so that a small sensitivity is not printed as 0.0000 ± 0.0000.
         shown = 0 < error < math.inf
         digits = max(4, 1 - math.floor(math.log10(error))) if shown else 4
         return (
             f"{name} {self.mean:.{digits}f} ± {error:.{digits}f} "
             f"(95 % CI, n={self.num_examples}, T={self.num_positions}, {draws})"
+            + few_sensitive(self.num_sensitive, self.num_examples)
         )
 
     __repr__ = __str__
@@ -228,6 +237,7 @@ class SensitivityEstimate:
             "low": finite_or_none(low),
             "high": finite_or_none(high),
             "num_examples": self.num_examples,
+            "num_sensitive": self.num_sensitive,
             "num_positions": self.num_positions,
             "num_draws": self.num_draws,
             "per_position": [finite_or_none(v) for v in self.per_position.tolist()],
@@ -262,28 +272,14 @@ class SensitivityEstimate:
         return estimate
 
 
-def confidence_interval(
-    v: Float[np.ndarray, " n"], bounds: tuple[float, float], level: float
-) -> tuple[float, float]:
-    """Interval for the mean of independent values in `bounds`; see `SensitivityEstimate.ci`."""
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie strictly between 0 and 1; got {level}")
-    n, mean = len(v), float(np.mean(v))
-    stderr = float(np.std(v, ddof=1)) / math.sqrt(n) if n > 1 else math.inf
-    lower, upper = bounds
-    t = float(stdtrit(max(n - 1, 1), (1 + level) / 2))
-    if not (math.isfinite(lower) and math.isfinite(upper)):
-        return max(lower, mean - t * stderr), min(upper, mean + t * stderr)
-    p = min(max((mean - lower) / (upper - lower), 0.0), 1.0)
-    error = stderr / (upper - lower)
-    spread = p * (1 - p)
-    # k = t²/draws, with spread/stderr² draws, or one for each example.
-    k = t**2 / n if n == 1 or spread == 0 else (t * error) ** 2 / spread
-    centre = (p + k / 2) / (1 + k)
-    half = math.sqrt(k * spread + k**2 / 4) / (1 + k)
-    # Rounding may put the ends a hair beyond the mean or the bounds.
-    low, high = min(max(centre - half, 0.0), p), max(min(centre + half, 1.0), p)
-    return lower + low * (upper - lower), lower + high * (upper - lower)
+def few_sensitive(num: int, num_examples: int) -> str:
+    """What no interval can know and a reader should: few of many examples changed at all.
+
+    >>> few_sensitive(3, 1000), few_sensitive(0, 1000), few_sensitive(3, 3)
+    (', few sensitive examples (3)', '', '')
+    """
+    few = 0 < num < min(FEW_SENSITIVE, num_examples)
+    return f", few sensitive examples ({num})" if few else ""
 
 
 def finite_or_none(value: float) -> float | None:

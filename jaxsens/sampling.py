@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens import runtime
 from jaxsens.engine import measure_all
-from jaxsens.estimate import confidence_interval
+from jaxsens.intervals import mean_interval
 from jaxsens.runtime import SAME, SPLIT
 from jaxsens.work import Context, Measurement, Question, Work, check_finite
 
@@ -39,7 +39,9 @@ def measure_within(work: Work, tolerance: float) -> Measurement:
     low ones, and the estimate would come out up to 15 % too small. So a pilot says how many draws
     should be enough, with a margin for its own error, and is then thrown away. Draws are added only
     in the few cases where the margin was too small, or where the draws of one example turn out to
-    be much alike; what bias that leaves is below 0.15 standard errors.
+    be much alike; what bias that leaves is below 0.15 standard errors. The interval that decides is
+    the one that is reported, and stays wide while few examples make the mean: where few of few
+    examples flip, no number of draws is enough, and all are made.
 
     A draw costs two whole passes, clean and edited: where draws would cost more than the exhaustive
     measurement, which reuses work where it can, that is the better one, and is made instead.
@@ -123,16 +125,20 @@ class _Sample:
     @property
     def half_width(self) -> float:
         """Half the length of the 95 % interval."""
+        return self._half_width_of(self.per_example)
+
+    def _half_width_of(self, values: Float[np.ndarray, " m"]) -> float:
         metric = self.work.question.metric
-        low, high = confidence_interval(self.per_example, (metric.lower, metric.upper), 0.95)
-        return (high - low) / 2
+        return mean_interval(values, (metric.lower, metric.upper)).half_width
 
     def enough(self, tolerance: float) -> float:
         """Draws that should make the half-width `tolerance`; inf where no number of draws would.
 
         The variance of the per-example means is noise, which shrinks as draws are added, plus the
         difference between examples, which does not. It is itself an estimate, with relative error
-        √((kurtosis - 1)/n), large for rare flips; the margin is twice that error.
+        √((kurtosis - 1)/n), large for rare flips; the margin is twice that error. Where few
+        examples make the mean, it is their number that keeps the interval wide, with any number of
+        draws: so it is looked at with the noise taken out.
         """
         v, counts = self.per_example, self.counts.sum(axis=1)
         counts, squares = counts[counts > 0], self.squares[counts > 0]
@@ -146,6 +152,9 @@ class _Sample:
         if again.mean() > 0.5:
             per_draw = (squares - counts * v**2)[again] / (counts[again] - 1)
             noise = min(max(float(per_draw.mean() * (1 / counts).mean()), 0.0), variance)
+            between = max(1 - (1 + 2 * error) * noise / variance, 0.0)
+            if self._half_width_of(v.mean() + math.sqrt(between) * (v - v.mean())) > tolerance:
+                return math.inf
         needed = noise - variance * (1 - 1 / ratio)
         if needed + 2 * error * math.sqrt(noise * variance) <= 0:
             return math.inf

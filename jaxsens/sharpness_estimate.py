@@ -1,22 +1,10 @@
 """The result of a sharpness measurement: means with their error bars, and how it was made.
 
 Changes d(i, s) of example i under draw s of the weights form an n × S table in which every draw is
-shared by all examples. Examples and draws are both random, so with
+shared by all examples, so errors are clustered by example and by draw
+(`jaxsens.intervals.two_way`).
 
-    V_x  = variance of the n row means / n,          E V_x  = σ_x²/n             + σ_xw²/(nS),
-    V_w  = variance of the S column means / S,       E V_w  =           σ_w²/S   + σ_xw²/(nS),
-    V_xw = variance of what neither explains / (nS), E V_xw =                      σ_xw²/(nS),
-
-    mean = Σ_is d(i, s)/(nS),    stderr² = V_x + V_w - V_xw,    E stderr² = Var(mean),
-
-which is the two-way clustered variance (Cameron, Gelbach & Miller 2011) of a table without gaps. It
-is taken to be no smaller than any of the three, as its expectation is. Intervals use Student's t
-with Satterthwaite's degrees of freedom, near S - 1 where the draws dominate: with the papers' S = 5
-that is t = 2.8, and n cannot make up for it.
-
-Assumption: examples and draws are independent, and no draw is far worse than the others. A
-catastrophe that strikes one draw in ten stays unseen in 5 draws with probability 0.59, and no
-interval made of those 5 draws knows of it.
+Assumption: examples and draws are independent, and no draw is far worse than the others.
 """
 
 import json
@@ -26,9 +14,9 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import stdtrit
 
-from jaxsens.estimate import finite_or_none
+from jaxsens.estimate import few_sensitive, finite_or_none
+from jaxsens.intervals import Interval, two_way_interval, two_way_variance
 from jaxsens.packing import check_summary, check_table, fields_of, pack, reading, record_of, unpack
 from jaxsens.scalars import one_line
 
@@ -71,54 +59,32 @@ class Change:
     @property
     def stderr(self) -> float:
         """√(V_x + V_w - V_xw), clustered by example and by draw; nan for one example or draw."""
-        return math.sqrt(_two_way(self.per_example_draw)[0])
+        return math.sqrt(two_way_variance(self.per_example_draw).total)
 
     @property
     def dof(self) -> float:
         """Satterthwaite's degrees of freedom of `stderr`; nan for one example or draw."""
-        return _two_way(self.per_example_draw)[1]
+        return two_way_variance(self.per_example_draw).dof
 
     def ci(self, level: float = 0.95) -> tuple[float, float]:
         """Confidence interval at this level, inside the metric's bounds.
 
-        With t at `dof` degrees of freedom: the loss has mean ± t·stderr; L1 and squared changes,
-        which are skewed to the right, mean · exp(± t·stderr/mean); flips the Wilson score interval
-        with the effective number of independent draws p(1-p)/stderr². That number is found with two
-        imagined examples added, one that every draw flips and one that none does: a few examples
-        that seldom flip would look like many independent draws, and no flip at all like none. So
-        0 flips of 1000 examples give [0, 0.0038].
-
-        One draw, or one example, says nothing about others: the interval is the whole range.
+        Flips have a score interval, L1 and squared changes, which are skewed to the right, one on
+        the scale of their logarithm, the loss Student's: see `two_way_interval`. One draw, or one
+        example, says nothing about others: the interval is the whole range.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie strictly between 0 and 1; got {level}")
-        table = self.per_example_draw
-        if min(table.shape) < 2:
-            return self.bounds
-        if self.bounds == (0.0, 1.0):
-            ends = np.repeat([[0.0], [1.0]], table.shape[1], axis=1)
-            table = np.concatenate([table, ends])
-        variance, dof = _two_way(table)
-        t, mean = float(stdtrit(dof, (1 + level) / 2)), self.mean
-        if self.bounds == (0.0, 1.0):
-            p = float(table.mean())
-            return _wilson(mean, t**2 * variance / (p * (1 - p)))
-        error = t * math.sqrt(variance)
-        if self.bounds[0] == 0 and mean > 0:
-            with np.errstate(over="ignore"):
-                factor = float(np.exp(error / mean))
-            return mean / factor, mean * factor
-        return mean - error, mean + error
+        return self._interval(level).ends
+
+    def _interval(self, level: float = 0.95) -> Interval:
+        return two_way_interval(self.per_example_draw, self.bounds, level)
 
     def half_width(self, level: float = 0.95) -> float:
         """Half the length of `ci(level)`."""
-        low, high = self.ci(level)
-        return (high - low) / 2
+        return self._interval(level).half_width
 
     def __str__(self) -> str:
-        low, high = self.ci()
         # The interval is lopsided: its longer side, or ± would promise too much.
-        error = max(self.mean - low, high - self.mean)
+        error = self._interval().longer_side
         if not 0 < error < math.inf:
             return f"{self.mean:.4g} ± {error:.2g}"
         digits = max(0, 1 - math.floor(math.log10(error)))
@@ -186,6 +152,11 @@ class SharpnessEstimate:
         return self.flips.per_example_draw.shape[0]
 
     @property
+    def num_sensitive(self) -> int:
+        """Examples whose prediction flipped under at least one draw."""
+        return int(self.flips.per_example_draw.any(axis=1).sum())
+
+    @property
     def num_draws(self) -> int:
         """S: the draws of the weights."""
         return self.flips.per_example_draw.shape[1]
@@ -220,13 +191,15 @@ class SharpnessEstimate:
 
     def __str__(self) -> str:
         shown = ", ".join(f"{name} {change}" for name, change in self.changes.items())
-        return f"sharpness: {shown} (95 % CI, n={self.num_examples}, S={self.num_draws})"
+        sizes = f"(95 % CI, n={self.num_examples}, S={self.num_draws})"
+        return f"sharpness: {shown} {sizes}" + few_sensitive(self.num_sensitive, self.num_examples)
 
     __repr__ = __str__
 
     def summary(self) -> dict[str, Any]:
         """The numbers of one line of a log."""
-        sizes = {"num_examples": self.num_examples, "num_draws": self.num_draws}
+        names = ("num_examples", "num_sensitive", "num_draws")
+        sizes = {name: getattr(self, name) for name in names}
         return {name: change.summary() for name, change in self.changes.items()} | sizes
 
     def to_json(self) -> str:
@@ -270,29 +243,3 @@ class SharpnessEstimate:
             loss=changes.get("loss"),
             provenance=provenance,
         )
-
-
-def _two_way(table: Float[np.ndarray, "n S"]) -> tuple[float, float]:
-    """Variance of the mean of a table of examples × draws, and its degrees of freedom."""
-    n, S = table.shape
-    if n < 2 or S < 2:
-        return math.nan, math.nan
-    rows, columns = (table.mean(axis=axis, dtype=np.float64) for axis in (1, 0))
-    residual = table - rows[:, None] - columns[None, :] + rows.mean()
-    dofs = np.array([n - 1, S - 1, (n - 1) * (S - 1)])
-    v_x, v_w = rows.var(ddof=1) / n, columns.var(ddof=1) / S
-    v_xw = np.square(residual).sum() / dofs[2] / (n * S)
-    variance = float(max(v_x + v_w - v_xw, v_x, v_w, v_xw))
-    fewest = float(min(n, S) - 1)
-    if variance == 0:
-        return 0.0, fewest
-    dof = variance**2 / float(np.sum(np.square([v_x, v_w, v_xw]) / dofs))
-    return variance, max(dof, fewest)
-
-
-def _wilson(p: float, k: float) -> tuple[float, float]:
-    """The score interval of a proportion, with k = t²/(number of independent draws)."""
-    centre = (p + k / 2) / (1 + k)
-    half = math.sqrt(k * p * (1 - p) + k**2 / 4) / (1 + k)
-    # Rounding may put the ends a hair beyond the mean or the bounds.
-    return min(max(centre - half, 0.0), p), max(min(centre + half, 1.0), p)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxsens.estimate import Provenance, SensitivityEstimate, confidence_interval
+from jaxsens.estimate import Provenance, SensitivityEstimate
+from jaxsens.intervals import mean_interval
 
 
 def provenance(**changes):
@@ -135,7 +136,7 @@ def test_a_large_sample_has_the_normal_interval():
 def test_independent_draws_have_the_wilson_interval_of_the_textbook():
     """10 flips in 100: scipy.stats.binomtest(10, 100).proportion_ci(method="wilson")."""
     values = np.array([1.0] * 10 + [0.0] * 90)
-    low, high = confidence_interval(values, (0.0, 1.0), 0.95)
+    low, high = mean_interval(values, (0.0, 1.0), 0.95).ends
     # Student's t and n - 1 make it a little wider than the textbook's (0.0552, 0.1744).
     assert low == pytest.approx(0.0552, abs=1e-3)
     assert high == pytest.approx(0.1744, abs=2e-3)
@@ -170,9 +171,9 @@ def test_a_higher_level_is_a_wider_interval(table):
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(-3, 5), min_size=2, max_size=20))
 def test_other_bounds_are_respected_too(values):
-    low, high = confidence_interval(np.array(values), (-3.0, 5.0), 0.95)
+    low, high = mean_interval(np.array(values), (-3.0, 5.0), 0.95).ends
     assert -3 <= low <= high <= 5
-    low, high = confidence_interval(np.abs(values), (0.0, math.inf), 0.95)
+    low, high = mean_interval(np.abs(values), (0.0, math.inf), 0.95).ends
     assert 0 <= low <= np.mean(np.abs(values)) <= high
 
 
@@ -189,7 +190,7 @@ def test_intervals_of_a_fixed_number_of_examples_cover(n, p):
     hits = 0
     for _ in range(1000):
         rates = rng.beta(concentration * p, concentration * (1 - p), n)
-        low, high = confidence_interval(rng.binomial(5, rates) / 5, (0.0, 1.0), 0.95)
+        low, high = mean_interval(rng.binomial(5, rates) / 5, (0.0, 1.0), 0.95).ends
         hits += low <= p <= high
     assert 930 <= hits <= 970
 
@@ -227,6 +228,19 @@ def test_other_ways_of_measuring_print_what_they_are():
     assert "T=2, 90 random draws, 12.3× fewer passes than exhaustive)" in str(sampled)
     alone = estimate([[2.0]], 1, bounds=(0.0, math.inf), metric="squared_change")
     assert str(alone) == "squared_change 2.0000 ± inf (95 % CI, n=1, T=1, S=1)"
+
+
+@pytest.mark.parametrize(("num", "said"), [(0, ""), (1, ", few sensitive examples (1)"), (5, "")])
+def test_it_says_when_few_examples_are_sensitive(num, said):
+    totals = np.zeros((100, 8))
+    totals[:num, 3] = 2
+    est = estimate(totals, 50)
+    assert est.num_sensitive == est.summary()["num_sensitive"] == num
+    assert str(est).endswith(f"(95 % CI, n=100, T=8, S=50){said}")
+
+
+def test_few_examples_of_which_all_are_sensitive_are_just_few():
+    assert "sensitive examples" not in str(estimate(np.full((3, 8), 2), 50))
 
 
 # JSON.

@@ -45,9 +45,17 @@ def test_means_and_error_by_hand():
     v_x, v_w = np.var([2, 3, 7], ddof=1) / 3, np.var([3, 5], ddof=1) / 2
     assert made.stderr == pytest.approx(math.sqrt(v_x + v_w))
     assert made.dof == pytest.approx((v_x + v_w) ** 2 / (v_x**2 / 2 + v_w**2 / 1))
-    half = stdtrit(made.dof, 0.975) * made.stderr
+    # Two draws say no more than t with one degree of freedom, whatever the examples say.
+    half = stdtrit(1, 0.975) * math.sqrt(v_w)
+    assert half > stdtrit(made.dof, 0.975) * made.stderr
     assert made.ci() == (pytest.approx(4 - half), pytest.approx(4 + half))
     assert made.half_width() == pytest.approx(half)
+
+
+def test_the_interval_is_student_s_with_satterthwaite_s_degrees_of_freedom():
+    made = change(crossed(np.random.default_rng(0), 8, 6, 2.0, 0.5, 0.7))
+    half = stdtrit(made.dof, 0.975) * made.stderr
+    assert made.ci() == (pytest.approx(made.mean - half), pytest.approx(made.mean + half))
 
 
 def test_draws_alone_leave_s_minus_one_degrees_of_freedom():
@@ -197,6 +205,14 @@ def test_a_line_says_it_all():
     assert "\n" not in repr(est)
     assert "loss" not in str(estimate(kinds=("flips", "l1", "squared")))
     assert "± inf" in str(estimate(S=1))
+
+
+def test_a_line_says_when_few_examples_flip():
+    tables = {kind: np.zeros((12, 5), np.float32) for kind in BOUNDS}
+    tables["flips"][[2, 7], [0, 3]] = 1
+    est = SharpnessEstimate.of(tables, PROVENANCE)
+    assert est.num_sensitive == est.summary()["num_sensitive"] == 2
+    assert str(est).endswith("S=5), few sensitive examples (2)")
 
 
 @pytest.mark.parametrize("kinds", [tuple(BOUNDS), ("flips", "l1", "squared")])

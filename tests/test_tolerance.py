@@ -5,7 +5,9 @@ probability Φ(-|x|/σ). So inputs can be made for any distribution of per-examp
 the true value over that distribution is known.
 """
 
+import itertools
 import math
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +17,12 @@ import pytest
 from scipy.special import ndtri
 
 import jaxsens
-from jaxsens import Bits, Flip, Gaussian, Patches, Perturbation
+from jaxsens import Bits, Flip, Gaussian, Patches, Perturbation, sampling
+from jaxsens.engine import Measurement
+from jaxsens.intervals import mean_interval
 
 ONE = jax.devices()[:1]
+ONE_DEVICE = SimpleNamespace(size=1)
 NOISE = Perturbation(Bits(), Gaussian(sigma=1.0))
 T, S = 4, 200
 
@@ -103,6 +108,60 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(case):
 @pytest.mark.parametrize("case", (CASES | MORE_CASES).values(), ids=CASES | MORE_CASES)
 def test_the_interval_covers_the_truth_in_many_more_runs(case):
     check_many_runs(case, 1500, bias=0.15, first_seed=10_000)
+
+
+# Few examples, few of which flip: thousands of runs, so draws come from the rates and no model.
+
+
+def simulated(rates, num_samples, seed):
+    """The work of measuring examples that flip at these rates."""
+    n = len(rates)
+    return SimpleNamespace(
+        x=rates,
+        mask=np.ones((n, T), bool),
+        unmasked=np.tile(np.arange(T), (n, 1)),
+        seed=(seed,),
+        rng=np.random.default_rng(seed),
+        rows=1000,
+        mesh=ONE_DEVICE,
+        question=SimpleNamespace(metric=jaxsens.label_flip, num_samples=num_samples, exact=False),
+        exhaustive_cost=n * T * num_samples,
+        report=lambda *_: None,
+    )
+
+
+def flips_by_rate(work, draws, batch):
+    return (work.rng.random(len(draws)) < work.x[draws[:, 0]]).astype(np.float32)
+
+
+def all_flips_by_rate(work):
+    num_samples = work.question.num_samples
+    totals = work.rng.binomial(num_samples, np.repeat(work.x[:, None], T, axis=1)).astype(float)
+    counts = np.full(totals.shape, num_samples)
+    return Measurement(totals, counts, work.exhaustive_cost, "all")
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize(
+    "n", [30, *(pytest.param(n, marks=pytest.mark.slow) for n in (10, 100, 300))]
+)
+def test_few_examples_few_of_which_flip_are_covered(n, monkeypatch):
+    monkeypatch.setattr(sampling, "_changes_of", flips_by_rate)
+    monkeypatch.setattr(sampling, "measure_all", all_flips_by_rate)
+    num_runs, p = 200, 0.01
+    for spread, tolerance in itertools.product((1.0, 8.0), (0.01, 0.05)):
+        rng, covered, costs = np.random.default_rng(n), 0, []
+        for run in range(num_runs):
+            rates = rng.beta(spread * p, spread * (1 - p), n)
+            work = simulated(rates, num_samples=16_000 // (n * T), seed=run)
+            found = sampling.measure_within(work, tolerance)
+            counts = found.counts.sum(axis=1)
+            _, low, high = mean_interval(found.totals.sum(axis=1) / counts, (0.0, 1.0))
+            covered += low <= p <= high
+            costs.append(found.num_passes / work.exhaustive_cost)
+            assert found.positions == "all" or (high - low) / 2 <= tolerance
+        assert covered > 0.93 * num_runs - 3 * math.sqrt(num_runs * 0.93 * 0.07)
+        assert np.mean(costs) < 1.5
 
 
 # What a run costs.

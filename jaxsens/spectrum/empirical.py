@@ -19,9 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy import stats
 
 from jaxsens import weight_noise
+from jaxsens.intervals import student_half_width
 
 #: (params, x) → (n,), (n, C) outputs or (n, width) features.
 ApplyFn = Callable[[Any, Array], Array]
@@ -148,7 +148,7 @@ class SeedAverage:
 
     def ci(self, level: float = 0.95) -> tuple[Float[np.ndarray, "n m"], Float[np.ndarray, "n m"]]:
         """Student's interval of every entry: (lower, upper)."""
-        half = stats.t.ppf((1 + level) / 2, self.num_seeds - 1) * self.stderr
+        half = student_half_width(self.stderr, self.num_seeds - 1, level)
         return self.mean - half, self.mean + half
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import rankdata
 
 NUM_RESAMPLES = 1000
 #: Up to this many models all orders are tried for the p-value, beyond it random ones.
@@ -80,6 +79,12 @@ def _orders(values: np.ndarray, random: np.random.Generator) -> Iterator[np.ndar
 
 def _spearman(x: np.ndarray, y: np.ndarray) -> float:
     """Pearson's correlation of the ranks; 0 where all values of one are equal."""
-    ranks = [rankdata(values) - (len(values) + 1) / 2 for values in (x, y)]
+    ranks = [_ranks(values) - (len(values) + 1) / 2 for values in (x, y)]
     size = math.sqrt(float((ranks[0] ** 2).sum() * (ranks[1] ** 2).sum()))
     return float(ranks[0] @ ranks[1]) / size if size else 0.0
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """From 1 on; equal values share the mean of their ranks."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[place]

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from jaxsens.run import load_experiment
+from jaxsens.intervals import rank_correlation
 
-rank_correlation = load_experiment("robustness").rank_correlation
 RANDOM = np.random.default_rng(0)
 
 
