@@ -130,6 +130,38 @@ def test_the_whole_grid_is_covered():
     check(cells, num)
 
 
+def lognormal(sigma):
+    def rates(rng, p, shape):
+        return np.minimum(p * np.exp(sigma * rng.normal(size=shape) - sigma**2 / 2), 1.0)
+
+    return rates
+
+
+def pareto(rng, p, shape):
+    """Without a variance, but for the bound."""
+    return np.minimum(p / 3 * (1 + rng.pareto(1.5, shape)), 1.0)
+
+
+#: Coverage at the worst and in the mean, of tails that no number was chosen by.
+OTHER_TAILS = {"lognormal 1": (0.9, 0.95), "lognormal 2": (0.83, 0.94), "pareto": (0.82, 0.93)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tail", OTHER_TAILS)
+def test_tails_that_the_numbers_were_not_found_on(tail):
+    rng, rates = np.random.default_rng(2), {"pareto": pareto}.get(tail) or lognormal(int(tail[-1]))
+    covered = []
+    for p, n, draws in itertools.product((0.0005, 0.002, 0.01, 0.05, 0.2), N[:5], (8, 245, 2450)):
+        # Cut off at 1, the mean is known from many.
+        truth = rates(rng, p, 5_000_000).mean()
+        v = rng.binomial(draws, rates(rng, p, (1000, n))) / draws
+        _, low, high = bounded_intervals(v, (0.0, 1.0), 0.95)
+        covered.append(np.mean((low <= truth) & (truth <= high)))
+    worst, mean = OTHER_TAILS[tail]
+    assert min(covered) > worst
+    assert np.mean(covered) > mean
+
+
 def paired(rng, tail, p, share, shape, draws):
     """Differences of two models on the same examples, of which the second flips less."""
     rates = TAILS[tail](rng, p, shape)
