@@ -52,9 +52,13 @@ def num_streams(mesh: Mesh) -> int:
     """
     if platform(mesh) != "cpu":
         return 1
+    return max(1, min(MAX_STREAMS, num_cores() // mesh.size))
+
+
+def num_cores() -> int:
+    """The cores that this process may use."""
     has_affinity = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return max(1, min(MAX_STREAMS, cores // mesh.size))
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 def stream(call: int, num_streams: int) -> contextlib.AbstractContextManager:

@@ -16,6 +16,7 @@ from jaxtyping import Int32
 
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
 from jaxsens.data.texts import Texts
+from jaxsens.files import write_atomic
 
 CLS_ID, PAD_ID, SEP_ID, UNK_ID = range(4)
 _FIRST = ("<s>", "<pad>", "</s>", "<unk>")
@@ -122,11 +123,7 @@ def save_tokenizer(tokenizer: tokenizers.Tokenizer, path: str | os.PathLike[str]
       ...     load_tokenizer(f"{folder}/tokenizer.json").get_vocab_size()
       261
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_text(tokenizer.to_str(), encoding="utf-8")
-    os.replace(unfinished, path)
+    write_atomic(Path(path), tokenizer.to_str())
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> tokenizers.Tokenizer:
