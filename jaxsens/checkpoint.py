@@ -12,9 +12,11 @@ Assumption: the tree to restore has the structure, shapes and dtypes of the one 
 folder guarantees it by refusing another config.
 """
 
+import contextlib
 import json
+import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -88,7 +90,8 @@ class Checkpoints:
             files.remove_folder(self._path(epoch))
         unfinished = self._folder / files.temporary_name(str(epoch))
         shutil.rmtree(unfinished, ignore_errors=True)
-        self._write(unfinished, epoch, tree)
+        with _quiet():
+            self._write(unfinished, epoch, tree)
         files.put_folder(unfinished, self._path(epoch))
         self._damaged.discard(epoch)
         for old in self.epochs()[:-_KEEP]:
@@ -110,7 +113,8 @@ class Checkpoints:
         """
         try:
             self._check(epoch)
-            return self._read(self._path(epoch), like)
+            with _quiet():
+                return self._read(self._path(epoch), like)
         except OtherTrainingError:
             raise
         except DamagedCheckpointError as error:
@@ -181,6 +185,17 @@ def training_identity(trainer: Any, key: jax.Array) -> dict[str, str]:
     """
     impl = str(jax.random.key_impl(key))
     return {"trainer": digest(trainer), "key": digest(jax.random.key_data(key)), "prng": impl}
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Orbax logs its errors at length before it raises them; raising is enough."""
+    logger = logging.getLogger("absl")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _files(path: Path) -> list[Path]:
