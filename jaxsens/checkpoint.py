@@ -65,7 +65,7 @@ class Checkpoints:
     ) -> None:
         self._folder, self._every = Path(folder).resolve(), every
         if files.UNUSABLE.search(str(self._folder)):
-            raise ValueError(f"{self._folder} has one of [ ] * ? in its path; choose another")
+            raise ValueError(f"{self._folder} has one of [ ] * ? \\ in its path; choose another")
         self._training, self._before_saving = dict(training or {}), before_saving
         self._checkpointer = ocp.Checkpointer(ocp.StandardCheckpointHandler())
         self._damaged: set[int] = set()

@@ -12,9 +12,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Orbax looks for its own files with a glob in which it does not quote the folder: a path with one
-#: of these cannot hold checkpoints.
-UNUSABLE = re.compile(r"[\[\]*?]")
+#: A path with one of these cannot hold checkpoints: orbax looks for its files with a glob in which
+#: it does not quote the folder, and tensorstore takes a backslash for a slash.
+UNUSABLE = re.compile(r"[\[\]*?\\]")
 
 
 class WorkdirError(ValueError):

@@ -53,7 +53,7 @@ def refuse_unusable_name(path: Path) -> None:
     if found:
         raise WorkdirError(
             f"{path.resolve()} cannot be a run folder: checkpoints cannot be read from a path with "
-            f"{found[0]} in it, nor with any of [ ] * ?; choose another --workdir"
+            f"{found[0]} in it, nor with any of [ ] * ? \\; choose another --workdir"
         )
 
 

@@ -23,13 +23,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import io
 import json
 import os
 import re
 import socket
 import warnings
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from jaxsens import files, run_identity
 from jaxsens.files import WorkdirError, write_atomic
@@ -314,7 +315,7 @@ def _checksum_file(file: Path) -> Path:
     return file.with_name(f"{file.name}.sha256")
 
 
-def _end_of_last_line(file: BinaryIO) -> int:
+def _end_of_last_line(file: io.BufferedIOBase) -> int:
     """Where the last complete line ends; reads no more than what comes after it."""
     end = file.seek(0, os.SEEK_END)
     while end > 0:
