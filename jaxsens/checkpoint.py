@@ -16,6 +16,7 @@ import contextlib
 import json
 import logging
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -72,7 +73,8 @@ class Checkpoints:
         if self._folder.is_dir():
             # Left by processes that were killed, the second kind by earlier versions.
             for unfinished in [*files.leftovers(self._folder), *self._folder.glob("*.orbax-*tmp*")]:
-                shutil.rmtree(unfinished)
+                if unfinished.is_dir() and not unfinished.is_symlink():
+                    shutil.rmtree(unfinished)
 
     def save(self, epoch: int, tree: Any) -> None:
         """Writes a checkpoint, and removes those that are no longer kept; nothing if it is there.
@@ -115,7 +117,7 @@ class Checkpoints:
             self._check(epoch)
             with _quiet():
                 return self._read(self._path(epoch), like)
-        except OtherTrainingError:
+        except (OtherTrainingError, MemoryError):
             raise
         except DamagedCheckpointError as error:
             self.reject(epoch, str(error))
@@ -189,11 +191,22 @@ def training_identity(trainer: Any, key: jax.Array) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Orbax logs its errors at length before it raises them; raising is enough."""
-    logger = logging.getLogger("absl")
+    """Lets orbax raise its errors, which is enough: it also logs them at length.
+
+    When one of the writes of a checkpoint fails, tensorstore finds nobody waiting for the others
+    and prints a traceback for each, also later; so after an error these stay silent.
+    """
+    logger, show = logging.getLogger("absl"), sys.excepthook
     before, logger.disabled = logger.disabled, True
+
+    def show_others(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if str(error) != "Event loop is closed":
+            show(kind, error, trace)
+
+    sys.excepthook = show_others
     try:
         yield
+        sys.excepthook = show
     finally:
         logger.disabled = before
 

@@ -29,6 +29,7 @@ def _lenient(stream: Any, descriptor: int) -> io.TextIOWrapper:
         encoding=getattr(stream, "encoding", None) or "utf-8",
         errors="replace",
         line_buffering=descriptor == 2 or os.isatty(descriptor),
+        write_through=getattr(stream, "write_through", False),
     )
 
 
