@@ -114,7 +114,8 @@ def _run(experiment: ModuleType, options: Options, config: Any) -> int:
     started = time.monotonic()
     fields = dataclasses.asdict(config)
     path = options.workdir or default_folder(options.exp, fields)
-    finished = (path / "results.json").exists()
+    with _usage():
+        finished = (path / "results.json").exists()
     results = (_show if finished else _make)(experiment, options, config, path)
     for table in results.tables:
         print(table.as_text(), end="\n\n")
