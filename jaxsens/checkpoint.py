@@ -193,22 +193,23 @@ def training_identity(trainer: Any, key: jax.Array) -> dict[str, str]:
 def _quiet() -> Iterator[None]:
     """Lets orbax raise its errors, which is enough: it also logs them at length.
 
-    When one of the writes of a checkpoint fails, tensorstore finds nobody waiting for the others
-    and prints a traceback for each, also later; so after an error these stay silent.
+    When one of the writes of a checkpoint fails, others go on and find nobody waiting for them:
+    orbax logs that, and tensorstore prints a traceback. So these stay silent after an error.
     """
-    logger, show = logging.getLogger("absl"), sys.excepthook
-    before, logger.disabled = logger.disabled, True
+    logger, show = logging.getLogger("absl"), sys.unraisablehook
 
-    def show_others(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        if str(error) != "Event loop is closed":
-            show(kind, error, trace)
+    def is_not_of_orbax(record: logging.LogRecord) -> bool:
+        return "orbax" not in record.pathname
 
-    sys.excepthook = show_others
-    try:
-        yield
-        sys.excepthook = show
-    finally:
-        logger.disabled = before
+    def show_others(unraisable: Any) -> None:
+        if str(unraisable.exc_value) != "Event loop is closed":
+            show(unraisable)
+
+    logger.addFilter(is_not_of_orbax)
+    sys.unraisablehook = show_others
+    yield
+    logger.removeFilter(is_not_of_orbax)
+    sys.unraisablehook = show
 
 
 def _files(path: Path) -> list[Path]:
