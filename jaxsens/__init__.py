@@ -40,9 +40,13 @@ __all__ = [
     "Whole",
     "attention",
     "boolean",
+    "buckets",
     "corruptions",
+    "data",
     "explain",
     "label_flip",
+    "models",
+    "ragged",
     "relative_l2",
     "sensitivity",
     "sharpness",
@@ -50,7 +54,18 @@ __all__ = [
     "squared_change",
 ]
 
-_ROOMS = ("boolean", "corruptions", "spectrum")
+_ROOMS = (
+    "boolean",
+    "buckets",
+    "corruptions",
+    "data",
+    "figures",
+    "models",
+    "ragged",
+    "spectrum",
+    "tokenization",
+    "training",
+)
 
 
 def __getattr__(name: str) -> ModuleType:
@@ -58,3 +73,8 @@ def __getattr__(name: str) -> ModuleType:
     if name in _ROOMS:
         return importlib.import_module(f"jaxsens.{name}")
     raise AttributeError(f"module 'jaxsens' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What is there, and the rooms that are not loaded yet."""
+    return sorted({*globals(), *_ROOMS})

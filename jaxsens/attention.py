@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxsens.scalars import one_line
+
 Activation = Literal["softmax", "relu"]
 _MARK = "jaxsens_attention"
 
@@ -69,13 +71,50 @@ def attention(
     >>> attention(q, k, v).shape
     (1, 4, 2, 3)
     """
+    _check(q, k, v, out, visible, activation, causal)
     if visible is None:
         visible = jnp.ones((1, q.shape[1], k.shape[1]), bool)
-    if causal and q.shape[1] != k.shape[1]:
-        raise ValueError(f"causal needs as many queries as tokens; got {q.shape[1]}, {k.shape[1]}")
     kind = Kind(activation, causal, out is not None)
     arguments = (q, k, v, visible) if out is None else (q, k, v, visible, out)
     return _marked(kind)(*arguments)
+
+
+def _check(q: Any, k: Any, v: Any, out: Any, visible: Any, activation: Any, causal: Any) -> None:
+    """Raises ValueError for operands that do not fit each other, by their shapes alone."""
+    given = {"q": q, "k": k, "v": v, "out": out, "visible": visible}
+    shapes: dict[str, Any] = {
+        name: getattr(array, "shape", None)
+        for name, array in given.items()
+        if array is not None or name in ("q", "k", "v")
+    }
+    if not isinstance(activation, str) or activation not in ("softmax", "relu"):
+        raise ValueError(f"activation must be 'softmax' or 'relu'; got {one_line(activation)}")
+    if not isinstance(causal, bool):
+        raise ValueError(f"causal must be True or False; got {one_line(causal)}")
+    ranks = {"q": 4, "k": 4, "v": 4, "out": 3, "visible": 3}
+    for name, shape in shapes.items():
+        if shape is None or len(shape) != ranks[name]:
+            got = one_line(given[name]) if shape is None else f"shape {shape}"
+            raise ValueError(f"{name} must be an array of {ranks[name]} axes; got {got}")
+        if name != "visible" and not jnp.issubdtype(given[name].dtype, jnp.floating):
+            raise ValueError(f"{name} must be of floating-point numbers; got {given[name].dtype}")
+    (n, num_queries, heads, width), num_tokens = shapes["q"], shapes["k"][1]
+    if shapes["k"] != (n, num_tokens, heads, width) or shapes["v"][:3] != shapes["k"][:3]:
+        raise ValueError(
+            "q (n, Q, h, e), k (n, T, h, e) and v (n, T, h, e) must agree; "
+            f"got {shapes['q']}, {shapes['k']} and {shapes['v']}"
+        )
+    if out is not None and shapes["out"][:2] != shapes["v"][2:]:
+        raise ValueError(f"out (h, e, d) must fit v (n, T, h, e); got {out.shape}, {v.shape}")
+    if visible is not None:
+        expected = num_queries, num_tokens
+        if visible.dtype != bool or shapes["visible"] not in ((1, *expected), (n, *expected)):
+            raise ValueError(
+                f"visible must be bools of shape (n or 1, Q, T) with Q, T = {expected}; "
+                f"got {visible.dtype} of shape {visible.shape}"
+            )
+    if causal and num_queries != num_tokens:
+        raise ValueError(f"causal needs as many queries as tokens; got {num_queries}, {num_tokens}")
 
 
 @functools.lru_cache

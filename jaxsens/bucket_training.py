@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxsens.buckets import LENGTHS
-from jaxsens.tokenization import PAD_ID
+from jaxsens.special_ids import PAD_ID
 from jaxsens.training import Trainer, TrainState, step
 
 

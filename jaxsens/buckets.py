@@ -6,11 +6,13 @@ function then compiles once a bucket instead of once a length, and padding costs
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
-from jaxsens.tokenization import PAD_ID
+from jaxsens.scalars import MOST, as_list, as_whole, one_line, whole_number
+from jaxsens.special_ids import PAD_ID
 
 LENGTHS = (16, 32, 48, 64, 96, 128)
 
@@ -67,7 +69,16 @@ def into_buckets(
       [0 2] [[2, 3, 4, 1], [2, 3, 1, 1]]
       [1] [[2, 3, 4, 5, 6, 1, 1, 1]]
     """
-    allowed = np.array(sorted(lengths), np.int64)
+    for name, number in (("pad_id", pad_id), ("at_least", at_least)):
+        whole = as_whole(number)
+        if whole is None or not 0 <= whole <= MOST:
+            raise ValueError(f"{name} must be a whole number >= 0; got {one_line(number)}")
+    sequences = [
+        _checked_ids(sequence, row) for row, sequence in enumerate(_items("sequences", sequences))
+    ]
+    allowed = np.array(
+        sorted(whole_number("lengths", each) for each in _items("lengths", lengths)), np.int64
+    )
     sizes = np.array([len(sequence) for sequence in sequences], np.int64)
     longest = int(allowed[-1]) if len(allowed) else 0
     bad = np.flatnonzero((sizes < 1) | (sizes > longest))
@@ -108,6 +119,31 @@ def padding_share(buckets: Sequence[Bucket]) -> float:
     num_places = sum(bucket.tokens.size for bucket in buckets)
     num_tokens = sum(int(bucket.lengths.sum()) for bucket in buckets)
     return (num_places - num_tokens) / num_places
+
+
+def _items(name: str, value: Any) -> list[Any]:
+    items = as_list(value)
+    if items is None or isinstance(value, str | bytes):
+        raise ValueError(f"{name} must be a list; got {one_line(value)}")
+    return items
+
+
+def _checked_ids(sequence: Any, row: int) -> np.ndarray:
+    """One sequence of ids, none of which 32 bits would change."""
+    try:
+        ids = np.asarray(sequence)
+    except (TypeError, ValueError):
+        ids = np.empty((0, 0))
+    if ids.ndim != 1 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
+        raise ValueError(
+            f"sequences must be arrays of token ids; got {one_line(sequence)} at row {row}"
+        )
+    if ids.size and not 0 <= ids.min() <= ids.max() <= MOST:
+        raise ValueError(
+            f"sequences must hold ids from 0 to {MOST}; "
+            f"got ids from {ids.min()} to {ids.max()} at row {row}"
+        )
+    return ids
 
 
 def _bucket(

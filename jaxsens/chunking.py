@@ -17,6 +17,8 @@ from typing import Any
 
 import jax
 
+from jaxsens.scalars import as_whole, one_line
+
 #: Bytes that the intermediates of one call may take together. On a CPU every core has a call under
 #: way; with 3 MB each for the widest intermediate, the sixteenth part, the papers' models were
 #: fastest, or within a fifth of it (1 to 16 MB tried).
@@ -124,7 +126,7 @@ class Budget:
         return self.total // 2
 
 
-def budget(num_bytes: int | None, platform: str) -> Budget:
+def budget(num_bytes: Any, platform: str) -> Budget:
     """The given number of bytes, or the platform's own.
 
     >>> budget(None, "cpu").widest
@@ -132,9 +134,15 @@ def budget(num_bytes: int | None, platform: str) -> Budget:
     """
     if num_bytes is None:
         return Budget(DEFAULT_BYTES.get(platform, DEFAULT_BYTES["gpu"]))
-    if num_bytes < 1:
-        raise ValueError(f"chunk_bytes must be positive; got {num_bytes}")
-    return Budget(num_bytes)
+    whole = as_whole(num_bytes)
+    if whole is None:
+        raise ValueError(
+            f"chunk_bytes must be a whole number of bytes, such as 1 << 30; got "
+            f"{one_line(num_bytes)}"
+        )
+    if whole < 1:
+        raise ValueError(f"chunk_bytes must be positive; got {whole}")
+    return Budget(whole)
 
 
 def rows_within(num_bytes: int, apply_fn: Callable, params: Any, example: Any) -> int:
@@ -171,12 +179,18 @@ def _row_bytes(apply_fn: Callable, leaves: tuple, treedef: Any) -> int:
 
 def output_bytes(jaxpr: Any) -> Iterator[int]:
     """Bytes of what each equation of a function gives, those it calls included."""
-    for equation in jaxpr.eqns:
+    for equation in equations(jaxpr):
         yield sum(bytes_of(out.aval) for out in equation.outvars)
+
+
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """The equations of a function, each followed by those that it calls."""
+    for equation in jaxpr.eqns:
+        yield equation
         for value in jax.tree.leaves(list(equation.params.values())):
             inner = getattr(value, "jaxpr", value)
             if hasattr(inner, "eqns"):
-                yield from output_bytes(inner)
+                yield from equations(inner)
 
 
 def bytes_of(aval: Any) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, Shaped
 
 from jaxsens.grids import Position, Shape
+from jaxsens.scalars import MOST, as_real, as_whole, one_line, spread
 
 
 @runtime_checkable
@@ -61,17 +62,17 @@ class Gaussian:
         if (self.sigma is None) == (self.variance is None):
             raise ValueError(
                 "Gaussian takes one of sigma= and variance=; "
-                f"got sigma={self.sigma}, variance={self.variance}"
+                f"got sigma={one_line(self.sigma)}, variance={one_line(self.variance)}"
             )
-        name, given = (
-            ("sigma", self.sigma) if self.variance is None else ("variance", self.variance)
-        )
-        if given is None or not (math.isfinite(given) and given >= 0):
-            raise ValueError(f"Gaussian needs a finite {name} >= 0; got {given}")
         if self.variance is None:
-            object.__setattr__(self, "variance", float(given) ** 2)
+            sigma = spread("Gaussian", "sigma", self.sigma)
+            # A product, because a power that overflows raises an error of its own.
+            variance = spread("Gaussian", "variance, sigma²,", sigma * sigma)
         else:
-            object.__setattr__(self, "sigma", math.sqrt(given))
+            variance = spread("Gaussian", "variance", self.variance)
+            sigma = math.sqrt(variance)
+        object.__setattr__(self, "sigma", sigma)
+        object.__setattr__(self, "variance", variance)
 
     def __call__(self, key: PRNGKeyArray, window: Array, /) -> Array:
         """Window + σ·ξ, ξ ~ N(0, I)."""
@@ -99,8 +100,12 @@ class ScatteredPixels:
     noise: Gaussian
 
     def __post_init__(self):
-        if self.count < 1:
-            raise ValueError(f"ScatteredPixels needs count >= 1; got {self.count}")
+        count = as_whole(self.count)
+        if count is None or not 1 <= count <= MOST:
+            raise ValueError(f"ScatteredPixels needs count >= 1; got {one_line(self.count)}")
+        if isinstance(self.noise, type) or not callable(self.noise):
+            raise ValueError(f"ScatteredPixels needs noise=Gaussian(…); got {one_line(self.noise)}")
+        object.__setattr__(self, "count", count)
 
     def __call__(self, key: PRNGKeyArray, window: Array, /) -> Array:
         """The window with noise on at most `count` pixels."""
@@ -125,12 +130,19 @@ class Resample:
     first: int = 0
 
     def __post_init__(self):
-        if self.vocabulary < 1:
-            raise ValueError(f"Resample needs vocabulary >= 1; got {self.vocabulary}")
-        if not 0 <= self.first < self.vocabulary:
+        vocabulary, first = as_whole(self.vocabulary), as_whole(self.first)
+        if vocabulary is None or vocabulary < 1:
             raise ValueError(
-                f"Resample needs 0 <= first < vocabulary={self.vocabulary}; got {self.first}"
+                f"Resample needs a whole number, vocabulary >= 1; got {one_line(self.vocabulary)}"
             )
+        if vocabulary > MOST:
+            raise ValueError(f"Resample needs vocabulary <= {MOST}; got {vocabulary}")
+        if first is None or not 0 <= first < vocabulary:
+            raise ValueError(
+                f"Resample needs 0 <= first < vocabulary={vocabulary}; got {one_line(self.first)}"
+            )
+        object.__setattr__(self, "vocabulary", vocabulary)
+        object.__setattr__(self, "first", first)
 
     def __call__(self, key: PRNGKeyArray, window: Array, /) -> Array:
         """A token drawn from Unif(vocabulary)."""
@@ -159,6 +171,22 @@ class Resample:
             )
         return jax.nn.one_hot(index, self.vocabulary, dtype=window.dtype).reshape(window.shape)
 
+    def check(self, values: Shaped[np.ndarray, "..."]) -> None:
+        """Ids must be those of the vocabulary, and the dtype must hold all of them."""
+        if not jnp.issubdtype(values.dtype, jnp.integer) or not values.size:
+            return
+        low, high, largest = int(values.min()), int(values.max()), np.iinfo(values.dtype).max
+        if low < 0 or high >= self.vocabulary:
+            raise ValueError(
+                f"{self!r} needs ids from 0 to {self.vocabulary - 1}; got x with ids from {low} to "
+                f"{high}: give the vocabulary that x was made with, or mask what is no token"
+            )
+        if self.vocabulary - 1 > largest:
+            raise ValueError(
+                f"{self!r} draws ids up to {self.vocabulary - 1}; got x of {values.dtype}, which "
+                f"ends at {largest}: use x.astype(np.int32)"
+            )
+
 
 @dataclass(frozen=True)
 class Flip:
@@ -166,6 +194,19 @@ class Flip:
 
     low: int = -1
     high: int = 1
+
+    def __post_init__(self):
+        low, high = as_real(self.low), as_real(self.high)
+        if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+            raise ValueError(
+                "Flip needs two finite numbers, low and high; "
+                f"got {one_line(self.low)} and {one_line(self.high)}"
+            )
+        if low == high:
+            raise ValueError(f"Flip needs two different values, low and high; got {low:g} twice")
+        for name, number in (("low", low), ("high", high)):
+            whole = as_whole(getattr(self, name))
+            object.__setattr__(self, name, number if whole is None else whole)
 
     def __call__(self, key: PRNGKeyArray, window: Array, /) -> Array:
         """The other value; no randomness."""

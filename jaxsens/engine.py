@@ -1,17 +1,21 @@
-"""What a measurement is made of, and the exhaustive one: every position × sample of every example.
+"""The exhaustive measurement: every position × sample of every example.
 
 One jitted program takes a chunk of examples. Its static shapes depend on the model and the byte
 budget alone: a remainder is padded and the padding skipped, by a loop with a traced length, so that
 a model is compiled once whatever the number of examples. (Where work is reused and a call has fewer
 than 64 examples, they are grouped evenly, so there the program depends on their number.)
+
+Whole passes have the last word. A total is nan where rounding may decide a draw or reuse cannot
+tell; these cells are measured again by whole passes. And some edits of every measurement by reuse
+are made by whole passes too: if they differ by more than rounding, the whole measurement is.
 """
 
 import collections
 import functools
-import math
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,169 +25,41 @@ from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens import incremental, runtime
-from jaxsens.chunking import Plan, make_plan, make_reuse_plan
-from jaxsens.grids import Position
-from jaxsens.metrics import Metric
-from jaxsens.perturbation import Perturbation
+from jaxsens.chunking import Plan
 from jaxsens.runtime import SAME, SPLIT
+from jaxsens.whole_passes import disagreement, outputs_of, probes_of, totals_of
+from jaxsens.work import Context, Measurement, Question, Reuse, Work, check_finite
 
-#: `apply_fn(params, x) -> logits`, or `apply_fn(params, x, context)`; Flax's own `apply` is typed
-#: to return anything.
-ApplyFn = Callable[..., Any]
-#: What the model needs beside `x` and no edit touches: nothing, or one pytree of (n, …) arrays.
-Context = tuple[Any, ...]
-#: Called now and then with (examples or draws done, all of them, running mean).
-Progress = Callable[[int, int, float], None]
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked of the model: the static, hashable half of a measurement."""
-
-    apply_fn: ApplyFn
-    perturbation: Perturbation
-    metric: Metric
-    num_samples: int
-    exact: bool
-
-    def window(
-        self, key: PRNGKeyArray, x: Array, example: Position, position: Position, sample: Position,
-        pool: Array | None,
-    ) -> Array:  # fmt: skip
-        """Draw (example, position, sample): the new entries of the window."""
-        if self.exact:
-            return self.perturbation.replacement(sample, x, position)
-        for index in (example, position, sample):
-            key = jax.random.fold_in(key, index)
-        return self.perturbation.window(key, x, position, pool=pool, example=example)
-
-    def edited(
-        self, key: PRNGKeyArray, x: Array, example: Position, position: Position, sample: Position,
-        pool: Array | None,
-    ) -> Array:  # fmt: skip
-        """Draw (example, position, sample) of the perturbed input."""
-        window = self.window(key, x, example, position, sample, pool)
-        return self.perturbation.put(x, window, position)
-
-    def change(self, clean: Array, perturbed: Array) -> Float[Array, ""]:
-        """The metric; nan where an output is not finite, which the host looks for."""
-        finite = jnp.isfinite(clean).all() & jnp.isfinite(perturbed).all()
-        return jnp.where(finite, self.metric(clean, perturbed), jnp.nan)
-
-
-@dataclass(frozen=True)
-class Reuse:
-    """How what an edit cannot reach is reused: `jaxsens.incremental`.
-
-    Attributes:
-      buckets: into how many buckets positions are cut.
-      rows: edits that fit through the model at once.
-      examples: examples whose clean values fit into memory at once.
-      cost: operations of an edit as a share of those of a whole pass.
-    """
-
-    buckets: int
-    rows: int
-    examples: int
-    cost: float
-
-
-@dataclass(frozen=True)
-class Work:
-    """A question, and all that it is asked about."""
-
-    question: Question
-    params: Any
-    x: Shaped[np.ndarray, "n ..."]
-    context: Context
-    mask: Bool[np.ndarray, "n T"]
-    names: Int[np.ndarray, " n"]
-    key: PRNGKeyArray
-    mesh: Mesh
-    rows: int
-    reuse: "Reuse | None"
-    progress: Progress | None
-
-    @functools.cached_property
-    def pool(self) -> Array | None:
-        """All examples on every device, for edits that borrow from another example."""
-        if not self.question.perturbation.needs_pool:
-            return None
-        return runtime.place(self.x, self.mesh, SAME)
-
-    @functools.cached_property
-    def seed(self) -> tuple[int, ...]:
-        """The words of the key."""
-        return tuple(int(word) for word in np.ravel(jax.random.key_data(self.key)))
-
-    @functools.cached_property
-    def unmasked(self) -> Int[np.ndarray, "n T"]:
-        """The positions of each example, those to measure first."""
-        return np.argsort(~self.mask, axis=1, kind="stable")
-
-    @property
-    def plan(self) -> Plan:
-        """How the exhaustive measurement is cut."""
-        num_positions, samples = self.mask.shape[1], self.question.num_samples
-        if self.reuse is None:
-            return make_plan(self.rows, num_positions * samples)
-        at_once = self.mesh.size * jax.process_count() * runtime.num_streams(self.mesh)
-        return make_reuse_plan(
-            self.reuse.rows,
-            num_positions,
-            samples,
-            self.reuse.buckets,
-            -(-len(self.x) // at_once),
-            self.reuse.examples,
-        )
-
-    def inputs(self, rows: np.ndarray) -> tuple[np.ndarray, Context]:
-        """These examples and their context."""
-        return self.x[rows], jax.tree.map(lambda values: values[rows], self.context)
-
-    @property
-    def exhaustive_passes(self) -> int:
-        """Forward passes of the exhaustive mode: every edit, and each clean example once."""
-        return int(self.mask.sum()) * self.question.num_samples + len(self.x)
-
-    @property
-    def exhaustive_cost(self) -> int:
-        """What the exhaustive mode costs, in whole forward passes."""
-        return math.ceil(self.exhaustive_passes * (self.reuse.cost if self.reuse else 1.0))
-
-    def report(self, done: int, total: int, mean: float) -> None:
-        """Tells the caller how far it is."""
-        if self.progress is not None:
-            self.progress(done, total, mean)
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """Totals and counts of the draws, what they cost, which positions, and whether by reuse."""
-
-    totals: Float[np.ndarray, "n T"]
-    counts: Int[np.ndarray, "n T"]
-    num_passes: int
-    positions: Literal["all", "random"]
-    incremental: bool = False
-
-
-class NonFiniteError(ValueError):
-    """An output of the model, or the metric of it, is not a number."""
+#: Edits that are compared with whole passes, the most of them of one example, and how many draws
+#: are measured for each of them.
+_PROBES, _PROBES_OF_ONE, _DRAWS_OF_A_PROBE = 64, 8, 100
+#: Where more cells than this share are for whole passes to decide, these measure all.
+_MANY_CELLS = 0.2
 
 
 def measure_all(work: Work) -> Measurement:
-    """Every position and sample of every example.
-
-    Whole passes have the last word where reuse gives a number that is not finite: a change from
-    infinity to infinity has none.
-    """
+    """Every position and sample of every example."""
     if work.reuse is None:
-        return _measure_all(work)
+        return _measure_whole(work)
     try:
-        return _measure_all(work)
-    except NonFiniteError:
-        return _measure_all(replace(work, reuse=None))
+        return _measure_by_reuse(work, work.reuse)
+    except _ManyCellsError:
+        return _measure_whole(replace(work, reuse=None))
+    except _RefutedError as error:
+        warnings.warn(
+            f"{error}; every edit takes a whole forward pass instead. This is a fault of jaxsens: "
+            "please report it with the model (incremental=False avoids this warning)",
+            stacklevel=3,
+        )
+        return replace(_measure_whole(replace(work, reuse=None)), self_check="failed")
+
+
+class _ManyCellsError(Exception):
+    """Whole passes would have to decide too many cells."""
+
+
+class _RefutedError(Exception):
+    """Reuse and whole passes disagree."""
 
 
 def trace_reuse(work: Work) -> None:
@@ -197,29 +73,90 @@ def trace_reuse(work: Work) -> None:
         shape = (work.plan.chunk * work.mesh.size, *array.shape[1:])
         return jax.ShapeDtypeStruct(shape, array.dtype, sharding=split)
 
-    x, context, names = jax.tree.map(of_rows, (work.x, work.context, work.names))
+    probes = np.zeros((1, _num_probes(work)), np.int32)
+    x, context, names, probes = jax.tree.map(of_rows, (work.x, work.context, work.names, probes))
     num_valid = jax.ShapeDtypeStruct((work.mesh.size,), np.int32, sharding=split)
     _chunk_totals.eval_shape(
-        work.question, work.plan, work.mesh, work.params, x, context, names, num_valid, work.key,
-        work.pool,
+        work.question, work.plan, work.mesh, work.params, x, context, names, probes, num_valid,
+        work.key, work.pool,
     )  # fmt: skip
 
 
-def _measure_all(work: Work) -> Measurement:
+def _measure_whole(work: Work) -> Measurement:
+    n = len(work.mask)
+    totals, _ = _totals_of_host(work)
+    totals = runtime.gather_hosts(totals, n)
+    # A host that raised alone would leave the others waiting for its share.
+    check_finite(totals, np.arange(n))
+    return Measurement(totals, work.counts, work.exhaustive_passes, "all")
+
+
+def _measure_by_reuse(work: Work, reuse: Reuse) -> Measurement:
+    """By reuse; raises for all hosts alike where whole passes had better measure all."""
+    n = len(work.mask)
+    share = runtime.host_share(n)
+    totals, probed = _totals_of_host(work)
+    cells = np.argwhere(np.isnan(totals))
+    if runtime.on_any_host(len(cells) > _MANY_CELLS * int(work.mask[share].sum())):
+        raise _ManyCellsError
+    wrong = _compare(work, totals, probed, share.start, reuse.rounding)
+    if runtime.on_any_host(wrong > 1):
+        raise _RefutedError(
+            f"reuse gave another output than a whole pass, by up to {wrong:.1f} times what "
+            "rounding explains"
+        )
+    if len(cells):
+        totals[tuple(cells.T)] = totals_of(work, cells + np.array([share.start, 0]))
+    totals = runtime.gather_hosts(totals, n)
+    check_finite(totals, np.arange(n))
+    return Measurement(totals, work.counts, work.exhaustive_passes, "all", True, "passed")
+
+
+def _num_probes(work: Work) -> int:
+    """Positions of each example to probe: one where there are many examples."""
+    return max(1, min(_PROBES_OF_ONE, _PROBES // len(work.x)))
+
+
+def _compare(
+    work: Work, totals: np.ndarray, probed: dict[int, tuple], first: int, rounding: float
+) -> float:
+    """How far the outputs of some edits are from those of whole passes; 1 is the most allowed."""
+    draws, found = [], []
+    for example, (positions, outputs) in probed.items():
+        for position, output in zip(positions, outputs, strict=True):
+            # What is in doubt is measured again in any case.
+            if np.isfinite(totals[example - first, position]):
+                draws.append((example, position, 0))
+                found.append(output)
+    most = max(_PROBES_OF_ONE, int(work.counts.sum()) // _DRAWS_OF_A_PROBE)
+    draws, found = draws[:most], found[:most]
+    if not draws:
+        return 0.0
+    expected = outputs_of(work, np.array(draws))
+    return float(disagreement(np.stack(found), expected, rounding).max())
+
+
+def _totals_of_host(work: Work) -> tuple[Float[np.ndarray, "m T"], dict[int, tuple]]:
+    """This host's totals and, by reuse, the outputs of some edits of some of its examples."""
     n, num_positions = work.mask.shape
     plan = work.plan
     share = runtime.host_share(n)
     totals = np.zeros((share.stop - share.start, num_positions))
-    counts = work.mask * work.question.num_samples
+    probed: dict[int, tuple] = {}
+    wanted = set(np.linspace(share.start, share.stop - 1, _PROBES).astype(int).tolist())
 
-    def receive(examples: np.ndarray, kept: np.ndarray, changes: Array) -> None:
+    def receive(examples: np.ndarray, kept: np.ndarray, probes: np.ndarray, results: Any) -> None:
+        changes, *outputs = results
         measured = np.where(work.mask[examples], np.asarray(changes)[kept], 0)
-        if jax.process_count() == 1:
+        if work.reuse is None and jax.process_count() == 1:
             check_finite(measured, examples)
+        for row, example in zip(kept, examples.tolist(), strict=True):
+            if outputs and example in wanted and work.mask[example].any():
+                probed[example] = probes[row], np.asarray(outputs[0][row])
         totals[examples - share.start] = measured
         done = int(examples[-1]) + 1 - share.start
-        drawn = int(counts[share][:done].sum())
-        work.report(done, len(totals), float(totals[:done].sum()) / max(drawn, 1))
+        drawn = int(work.counts[share][:done].sum())
+        work.report(done, len(totals), float(np.nansum(totals[:done])) / max(drawn, 1))
 
     # Some calls are under way on the devices while the results of those before are received.
     streams = runtime.num_streams(work.mesh)
@@ -227,21 +164,19 @@ def _measure_all(work: Work) -> Measurement:
     pieces = _pieces(np.arange(share.start, share.stop), plan, work.mesh.size, streams)
     for number, examples in enumerate(pieces):
         rows, num_valid, kept = _deal(examples, work.mesh.size, plan.chunk)
+        probes = probes_of(work.mask, rows, _num_probes(work))
         with runtime.stream(number, streams):
-            changes = _chunk_totals(
+            of_rows = (*work.inputs(rows), work.names[rows], probes, num_valid)
+            results = _chunk_totals(
                 work.question, plan, work.mesh, work.params,
-                *runtime.place((*work.inputs(rows), work.names[rows], num_valid), work.mesh, SPLIT),
-                work.key, work.pool,
+                *runtime.place(of_rows, work.mesh, SPLIT), work.key, work.pool,
             )  # fmt: skip
-        pending.append((examples, kept, changes))
+        pending.append((examples, kept, probes, results))
         if len(pending) > streams:
             receive(*pending.popleft())
     for call in pending:
         receive(*call)
-    totals = runtime.gather_hosts(totals, n)
-    # A host that raised alone would leave the others waiting for its share.
-    check_finite(totals, np.arange(n))
-    return Measurement(totals, counts, work.exhaustive_passes, "all", work.reuse is not None)
+    return totals, probed
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -253,37 +188,55 @@ def _chunk_totals(
     x: Shaped[Array, "c ..."],
     context: Context,
     examples: Int[Array, " c"],
+    probes: Int[Array, "c P"],
     num_valid: Int[Array, " devices"],
     key: PRNGKeyArray,
     pool: Array | None,
-) -> Float[Array, "c T"]:
-    """Sum of changes over samples at every position; nan where a logit was not finite."""
+) -> tuple[Array, ...]:
+    """Sum of changes over samples at every position; nan where a logit was not finite.
+
+    By reuse also the outputs of the first sample at the positions to probe.
+    """
     totals = functools.partial(_device_totals, question, plan, runtime.platform(mesh))
-    in_specs = (SAME, SPLIT, SPLIT, SPLIT, SPLIT, SAME, SAME)
+    in_specs = (SAME, SPLIT, SPLIT, SPLIT, SPLIT, SPLIT, SAME, SAME)
     return runtime.over_devices(totals, mesh, in_specs)(
-        params, x, context, examples, num_valid, key, pool
+        params, x, context, examples, probes, num_valid, key, pool
     )
 
 
-def _device_totals(question, plan, platform, params, x, context, examples, num_valid, key, pool):
-    shape = (plan.chunk, question.perturbation.num_positions(x.shape[1:]))
-    group_totals = functools.partial(_group_totals, question, plan.block)
+def _device_totals(
+    question, plan, platform, params, x, context, examples, probes, num_valid, key, pool
+):
+    group_totals: Callable = functools.partial(_group_totals, question, plan.block)
     if plan.buckets:
         group_totals = functools.partial(_incremental_totals, question, plan, platform)
 
-    def add_group(index, totals):
-        at = index * plan.group
-        x_g, context_g, examples_g = jax.tree.map(
-            lambda a: lax.dynamic_slice_in_dim(a, at, plan.group), (x, context, examples)
+    def of_group(index):
+        rows = jax.tree.map(
+            lambda a: lax.dynamic_slice_in_dim(a, index * plan.group, plan.group),
+            (x, context, examples, probes),
         )
-        new = group_totals(params, x_g, context_g, examples_g, key, pool)
-        return lax.dynamic_update_slice_in_dim(totals, new, at, axis=0)
+        return group_totals(params, *rows, key, pool)
+
+    def add_group(index, results):
+        return jax.tree.map(
+            lambda all_of, new: lax.dynamic_update_slice_in_dim(
+                all_of, new, index * plan.group, axis=0
+            ),
+            results,
+            of_group(index),
+        )
 
     num_groups = (num_valid[0] + plan.group - 1) // plan.group
-    return lax.fori_loop(0, num_groups, add_group, jnp.zeros(shape, jnp.float32))
+    num_positions = question.perturbation.num_positions(x.shape[1:])
+    nothing = [jnp.zeros((plan.chunk, num_positions), jnp.float32)]
+    if plan.buckets:
+        output = jax.eval_shape(question.apply_fn, params, x, *context).shape[1:]
+        nothing.append(jnp.zeros((plan.chunk, probes.shape[1], *output), jnp.float32))
+    return lax.fori_loop(0, num_groups, add_group, tuple(nothing))
 
 
-def _group_totals(question, block, params, x, context, examples, key, pool):
+def _group_totals(question, block, params, x, context, examples, _, key, pool):
     """Totals of a few examples: the clean outputs once, then the edits block by block."""
     g, samples = x.shape[0], question.num_samples
     num_positions = question.perturbation.num_positions(x.shape[1:])
@@ -306,45 +259,62 @@ def _group_totals(question, block, params, x, context, examples, key, pool):
 
     changes = jnp.moveaxis(lax.map(block_changes, pairs), 0, 1)
     changes = changes.reshape(g, num_blocks * block)[:, :num_pairs]
-    return changes.reshape(g, num_positions, samples).sum(axis=2)
+    return (changes.reshape(g, num_positions, samples).sum(axis=2),)
 
 
-def _incremental_totals(question, plan, platform, params, x, context, examples, key, pool):
-    """The same totals, with all that an edit cannot reach computed once an example."""
+def _incremental_totals(question, plan, platform, params, x, context, examples, probes, key, pool):
+    """The same totals, with all that an edit cannot reach computed once per example."""
     one, around = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), (x, context))
     program = incremental.make_program(
         question.apply_fn, params, one, around, question.perturbation.grid, platform, plan.buckets
     )
     samples, is_sample = _cut(question.num_samples, plan.samples)
 
-    def of_example(x_i, context_i, i):
+    def of_example(x_i, context_i, i, probes_i):
         clean = program.clean(params, x_i, context_i)
 
         def of_position(bucket, position, index):
             def change(sample):
                 window = question.window(key, x_i, i, position, sample, pool)
-                edited = program.edit(clean, bucket, index, window)
-                return question.change(program.output(clean), edited)
+                edited, doubt = program.edit(clean, bucket, index, window)
+                unedited = program.output(clean)
+                return question.decided_change(unedited, edited, doubt, program.rounding), edited
 
             def of_some(some, is_one):
-                return jnp.where(is_one, jax.vmap(change)(some), 0.0).sum()
+                changes, outputs = jax.vmap(change)(some)
+                return jnp.where(is_one, changes, 0.0).sum(), outputs[0]
 
             if len(samples) == 1:
-                return jax.vmap(change)(samples[0]).sum()
-            return lax.map(lambda some: of_some(*some), (samples, is_sample)).sum()
+                changes, outputs = jax.vmap(change)(samples[0])
+                return changes.sum(), outputs[0]
+            totals, outputs = lax.map(lambda some: of_some(*some), (samples, is_sample))
+            return totals.sum(), outputs[0]
 
         def of_bucket(bucket, positions):
-            index, _ = _cut(len(positions), plan.block)
-            places = jnp.asarray(positions)[index], index
-            totals = lax.map(
-                lambda pair: jax.vmap(functools.partial(of_position, bucket))(*pair), places
-            )
-            return totals.reshape(-1)[: len(positions)]
+            index, is_index = _cut(len(positions), plan.block)
+            places = jnp.asarray(positions)[index]
+
+            def of_block(places, index, is_index):
+                totals, outputs = jax.vmap(functools.partial(of_position, bucket))(places, index)
+                return totals, _picked(
+                    outputs, (probes_i[:, None] == places[None]) & is_index[None]
+                )
+
+            totals, picked = lax.map(lambda block: of_block(*block), (places, index, is_index))
+            return totals.reshape(-1)[: len(positions)], picked.sum(axis=0)
 
         parts = [of_bucket(b, positions) for b, (positions, _) in enumerate(program.buckets)]
-        return jnp.concatenate(parts)
+        totals, picked = zip(*parts, strict=True)
+        return jnp.concatenate(totals), functools.reduce(jnp.add, picked)
 
-    return jax.vmap(of_example)(x, context, examples)
+    return jax.vmap(of_example)(x, context, examples, probes)
+
+
+def _picked(outputs: Shaped[Array, "b ..."], hits: Bool[Array, "P b"]) -> Float[Array, "P ..."]:
+    """The output of each hit, 0 where there is none."""
+    outputs = outputs.astype(jnp.float32)[None]
+    hits = hits.reshape(*hits.shape, *(1,) * (outputs.ndim - 2))
+    return jnp.where(hits, outputs, 0.0).sum(axis=1)
 
 
 def _cut(num: int, size: int) -> tuple[Int[Array, "k s"], Bool[Array, "k s"]]:
@@ -352,18 +322,6 @@ def _cut(num: int, size: int) -> tuple[Int[Array, "k s"], Bool[Array, "k s"]]:
     size = min(size, num)
     index = np.arange(-(-num // size) * size, dtype=np.int32).reshape(-1, size)
     return jnp.asarray(np.minimum(index, num - 1)), jnp.asarray(index < num)
-
-
-def check_finite(changes: Float[np.ndarray, "n T"], examples: np.ndarray) -> None:
-    """Raises ValueError, naming the example, if a change is not a number."""
-    finite = np.isfinite(changes).all(axis=1)
-    if finite.all():
-        return
-    raise NonFiniteError(
-        "the model's logits, or the metric of them, are not finite for example "
-        f"{int(examples[np.argmin(finite)])} or an edit of it; check the parameters and the scale "
-        "of the inputs"
-    )
 
 
 def _pieces(indices: np.ndarray, plan: Plan, num_devices: int, streams: int) -> list[np.ndarray]:

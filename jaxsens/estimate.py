@@ -12,16 +12,17 @@ Assumption: examples are independent draws from that distribution. If they are t
 (every point of the cube), the mean is exact and the interval too wide.
 """
 
-import base64
 import json
 import math
-import zlib
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import stdtrit
+
+from jaxsens.packing import check_summary, check_table, fields_of, pack, reading, record_of, unpack
+from jaxsens.scalars import one_line
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class Provenance:
     exhaustive_passes: int
     #: Whether what an edit cannot reach was reused; files written before this was kept have none.
     incremental: bool = False
+    #: "passed" or "failed" where reuse was compared with whole passes, which were taken if it
+    #: failed; "none" where there was nothing to compare.
+    self_check: str = "none"
+    #: Of estimates merged into this one, the seeds that are not its own.
+    merged_seeds: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +169,8 @@ class SensitivityEstimate:
         Draws are keyed by the index of an example in its own shard: give each shard its own key, or
         examples with the same index share their noise.
         """
+        if not isinstance(other, SensitivityEstimate):
+            raise ValueError(f"merge takes another SensitivityEstimate; got {one_line(other)}")
         fields = ("metric", "perturbation", "num_samples", "exact", "positions", "precision")
         for field in fields:
             mine, theirs = getattr(self.provenance, field), getattr(other.provenance, field)
@@ -175,6 +183,8 @@ class SensitivityEstimate:
                 f"cannot merge estimates with T={self.num_positions} and T={other.num_positions}"
             )
         a, b = self.provenance, other.provenance
+        seeds = dict.fromkeys([*a.merged_seeds, b.seed, *b.merged_seeds])
+        seeds.pop(a.seed, None)
         return replace(
             self,
             totals=np.concatenate([self.totals, other.totals]),
@@ -185,6 +195,8 @@ class SensitivityEstimate:
                 num_passes=a.num_passes + b.num_passes,
                 exhaustive_passes=a.exhaustive_passes + b.exhaustive_passes,
                 incremental=a.incremental and b.incremental,
+                self_check=min(a.self_check, b.self_check),  # "failed" before all others
+                merged_seeds=tuple(seeds),
             ),
         )
 
@@ -235,16 +247,19 @@ class SensitivityEstimate:
 
     @classmethod
     def from_json(cls, text: str) -> "SensitivityEstimate":
-        """The estimate that `to_json` wrote."""
-        record = json.loads(text)
-        provenance = record["provenance"] | {"seed": tuple(record["provenance"]["seed"])}
-        lower, upper = (float(bound) for bound in record["bounds"])
-        return cls(
-            totals=unpack(record["totals"]),
-            counts=unpack(record["counts"]),
-            bounds=(lower, upper),
-            provenance=Provenance(**provenance),
-        )
+        """The estimate that `to_json` wrote; ValueError for a file that is damaged or another."""
+        with reading():
+            record = record_of(text)
+            lower, upper = (float(bound) for bound in record["bounds"])
+            if not lower < upper:
+                raise ValueError(f"its bounds are {lower} and {upper}")
+            totals, counts = unpack(record["totals"], "f"), unpack(record["counts"], "i")
+            check_table(totals, counts, (lower, upper))
+            provenance = Provenance(**fields_of(Provenance, record["provenance"]))
+            estimate = cls(totals, counts, (lower, upper), provenance)
+            sizes = ("mean", "num_examples", "num_positions", "num_draws")
+            check_summary(record["summary"], {name: getattr(estimate, name) for name in sizes})
+        return estimate
 
 
 def confidence_interval(
@@ -278,15 +293,3 @@ def finite_or_none(value: float) -> float | None:
 
 def _ratio(total: np.ndarray, count: np.ndarray) -> np.ndarray:
     return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
-
-
-def pack(array: np.ndarray) -> dict[str, Any]:
-    """Arrays of small counts shrink fifty-fold; a plain list of 60,000 × 49 numbers is 20 MB."""
-    data = base64.b64encode(zlib.compress(np.ascontiguousarray(array).tobytes())).decode()
-    return {"shape": array.shape, "dtype": array.dtype.str, "zlib_base64": data}
-
-
-def unpack(packed: dict[str, Any]) -> np.ndarray:
-    """The array that `pack` packed."""
-    data = zlib.decompress(base64.b64decode(packed["zlib_base64"]))
-    return np.frombuffer(data, packed["dtype"]).reshape(packed["shape"]).copy()

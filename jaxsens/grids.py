@@ -12,6 +12,8 @@ from typing import Protocol, runtime_checkable
 
 from jaxtyping import Array, Int
 
+from jaxsens.scalars import as_whole, one_line
+
 Shape = tuple[int, ...]
 Position = int | Int[Array, ""]
 
@@ -39,6 +41,9 @@ class Patches:
     """
 
     size: int
+
+    def __post_init__(self):
+        _keep_whole_size(self)
 
     def layout(self, shape: Shape) -> Shape:
         """Rows and columns of patches."""
@@ -111,6 +116,9 @@ class OverlappingPatches:
 
     size: int
 
+    def __post_init__(self):
+        _keep_whole_size(self)
+
     def layout(self, shape: Shape) -> Shape:
         """Rows and columns of offsets."""
         if len(shape) != 3 or not 1 <= self.size <= min(shape[:2]):
@@ -149,3 +157,14 @@ class Whole:
     def start(self, position: Position, shape: Shape) -> tuple[Position, ...]:
         """The origin."""
         return tuple(0 for _ in shape)
+
+
+def _keep_whole_size(grid: Patches | OverlappingPatches) -> None:
+    """A Python number, so that a grid prints and compares the same wherever its size came from."""
+    size = as_whole(grid.size)
+    if size is None:
+        raise ValueError(
+            f"{type(grid).__name__} needs a whole number of pixels as its size; "
+            f"got {one_line(grid.size)}"
+        )
+    object.__setattr__(grid, "size", size)

@@ -11,6 +11,7 @@ Nothing else in the library knows about patches, tokens or bits.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from jaxtyping import Array, PRNGKeyArray, Shaped
 
 from jaxsens.edits import CheckedEdit, Donor, Edit, FiniteEdit
 from jaxsens.grids import Grid, Position, Shape
+from jaxsens.scalars import check_hashable, one_line
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,24 @@ class Perturbation:
 
     grid: Grid
     edit: Edit | Donor
+
+    def __post_init__(self):
+        if is_grid(self.edit) and not is_grid(self.grid):
+            raise ValueError(
+                "Perturbation takes the grid first, then the edit; got grid="
+                f"{one_line(self.grid)} and edit={one_line(self.edit)}: exchange them"
+            )
+        if not is_grid(self.grid):
+            raise ValueError(
+                "Perturbation needs a grid first, such as Patches(4) or Tokens(); got grid="
+                f"{one_line(self.grid)}"
+            )
+        if not is_edit(self.edit):
+            raise ValueError(
+                "Perturbation needs an edit second, such as Gaussian(sigma=1.0) or Flip(); got "
+                f"edit={one_line(self.edit)}"
+            )
+        check_hashable("Perturbation", (self.grid, self.edit))
 
     @property
     def needs_pool(self) -> bool:
@@ -84,7 +104,7 @@ class Perturbation:
 
     def put(self, x: Array, window: Array, position: Position) -> Array:
         """A copy of `x` with these entries in window `position`."""
-        return jax.lax.dynamic_update_slice(x, window, self.grid.start(position, x.shape))
+        return jax.lax.dynamic_update_slice(x, window, self._start(position, x))
 
     def __call__(
         self,
@@ -107,8 +127,12 @@ class Perturbation:
         return self.put(x, self.window(key, x, position, pool=pool, example=example), position)
 
     def _window(self, x: Array, position: Position) -> Array:
-        start = self.grid.start(position, x.shape)
+        start = self._start(position, x)
         return jax.lax.dynamic_slice(x, start, self.grid.window_shape(x.shape))
+
+    def _start(self, position: Position, x: Array) -> list[Array]:
+        """Of one dtype: with 64-bit numbers switched on, Python's whole numbers have another."""
+        return [jnp.asarray(start, jnp.int32) for start in self.grid.start(position, x.shape)]
 
     def _checked(self, window: Array, x: Array) -> Array:
         expected = self.grid.window_shape(x.shape), x.dtype
@@ -118,3 +142,13 @@ class Perturbation:
                 f"; got {window.shape} and {window.dtype}"
             )
         return window
+
+
+def is_grid(value: Any) -> bool:
+    """Whether this is a grid: a value, not the class of one."""
+    return isinstance(value, Grid) and not isinstance(value, type)
+
+
+def is_edit(value: Any) -> bool:
+    """Whether this is an edit: a value, not the class of one, and no grid."""
+    return callable(value) and not isinstance(value, type) and not is_grid(value)

@@ -14,11 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from jaxsens import arguments
 from jaxsens.buckets import Bucket
-from jaxsens.engine import ApplyFn
 from jaxsens.estimate import SensitivityEstimate
+from jaxsens.lookups import check_ids
 from jaxsens.perturbation import Perturbation
+from jaxsens.scalars import as_list, one_line
 from jaxsens.sensitivity import sensitivity
+from jaxsens.user_code import called
+from jaxsens.work import ApplyFn
 
 
 def ragged_sensitivity(
@@ -62,11 +66,20 @@ def ragged_sensitivity(
     >>> est.per_example.round(3)
     array([0.267, 0.8  , 0.16 ])
     """
+    perturbation = arguments.checked_perturbation(perturbation)
+    buckets = _checked_buckets(buckets)
+    arguments.check_params(params)
+    arguments.check_function("apply_fn", apply_fn)
+    arguments.check_function("embed", embed, optional=True)
+    arguments.check_function("places", places, optional=True)
+    chosen_tokens = [_chosen(places, bucket) for bucket in buckets]
+    if embed is not None:
+        for bucket in buckets:
+            _check_embed(embed, params, bucket)
     parts, measured = [], []
-    for bucket in buckets:
+    for bucket, chosen in zip(buckets, chosen_tokens, strict=True):
         x = bucket.tokens if embed is None else _embedded(embed, params, bucket.tokens)
         per_token = perturbation.num_positions(x.shape[1:]) == bucket.tokens.shape[1]
-        chosen = bucket.mask if places is None else bucket.mask & places(bucket.tokens)
         if per_token and not chosen.any():
             continue
         measured.append(bucket.rows)
@@ -109,6 +122,45 @@ def _padding_kept(apply_fn: ApplyFn) -> ApplyFn:
         return apply_fn(params, jnp.where(real, x, clean), mask)
 
     return applied
+
+
+def _checked_buckets(buckets: Any) -> list[Bucket]:
+    """At least one bucket, all of different sequences."""
+    chosen = as_list(buckets)
+    if not chosen or not all(isinstance(bucket, Bucket) for bucket in chosen):
+        raise ValueError(
+            "buckets must be what jaxsens.buckets.into_buckets makes of sequences, at least one; "
+            f"got {one_line(buckets)}"
+        )
+    rows = np.concatenate([bucket.rows for bucket in chosen])
+    if len(np.unique(rows)) < len(rows):
+        raise ValueError("buckets must hold every sequence once; got a row of the dataset twice")
+    return chosen
+
+
+def _chosen(places: Callable[[np.ndarray], np.ndarray] | None, bucket: Bucket) -> np.ndarray:
+    """The real tokens to edit."""
+    if places is None:
+        return bucket.mask
+    with called("places", tokens=bucket.tokens):
+        chosen = np.asarray(places(bucket.tokens))
+    if chosen.shape != bucket.tokens.shape or chosen.dtype != bool:
+        raise ValueError(
+            f"places must give bools of shape (n, T) = {bucket.tokens.shape}; "
+            f"got {chosen.dtype} of shape {chosen.shape}"
+        )
+    return bucket.mask & chosen
+
+
+def _check_embed(embed: Callable[[Any, Array], Array], params: Any, bucket: Bucket) -> None:
+    """Tries the embedding on shapes, and the ids on its table, before any bucket is measured."""
+    tokens = bucket.tokens
+    with called("embed", params=params, tokens=tokens):
+        embedded = jax.eval_shape(embed, params, tokens)
+    if getattr(embedded, "shape", ())[:2] != tokens.shape:
+        got = getattr(embedded, "shape", type(embedded).__name__)
+        raise ValueError(f"embed must map tokens {tokens.shape} to (n, T, d); got {got}")
+    check_ids(embed, params, (tokens,), tokens[bucket.mask])
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -11,7 +11,7 @@ import glob
 import os
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ import jaxlib.xla_client
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxsens.scalars import as_list, one_line
 
 #: Matrix products of every measurement run in full float32.
 PRECISION = "highest"
@@ -68,9 +70,26 @@ def _forget_damaged_program(warning: str) -> bool:
     return True
 
 
-def local_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
+def local_mesh(devices: Any = None) -> Mesh:
     """This process's devices (or the given ones) in a row."""
-    return Mesh(np.array(jax.local_devices() if devices is None else devices), (AXIS,))
+    if devices is None:
+        return Mesh(np.array(jax.local_devices()), (AXIS,))
+    chosen = as_list(devices)
+    if chosen == []:
+        raise ValueError("devices must name at least one; got none: leave it out to use all")
+    if (
+        not chosen
+        or not all(isinstance(device, jax.Device) for device in chosen)
+        or {(device.process_index, device.platform) for device in chosen}
+        != {(jax.process_index(), chosen[0].platform)}
+    ):
+        raise ValueError(
+            "devices must be a list of this process's JAX devices of one kind, such as "
+            f"jax.local_devices()[:1]; got {one_line(devices)}"
+        )
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"devices must be given once each; got {one_line(devices)}")
+    return Mesh(np.array(chosen), (AXIS,))
 
 
 def num_streams(mesh: Mesh) -> int:
@@ -143,6 +162,13 @@ def gather_hosts(local: np.ndarray, num_examples: int) -> np.ndarray:
     lengths = np.diff(_host_bounds(num_examples))
     whole = np.concatenate([share[:k] for share, k in zip(shares, lengths, strict=True)])
     return whole.astype(local.dtype)
+
+
+def on_any_host(happened: bool) -> bool:
+    """Whether it happened on any process; all of them must ask."""
+    if jax.process_count() == 1:
+        return happened
+    return bool(multihost_utils.process_allgather(np.asarray(happened)).any())
 
 
 def _host_bounds(num_examples: int) -> list[int]:

@@ -16,9 +16,10 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens import runtime
-from jaxsens.engine import Context, Measurement, Question, Work, check_finite, measure_all
+from jaxsens.engine import measure_all
 from jaxsens.estimate import confidence_interval
 from jaxsens.runtime import SAME, SPLIT
+from jaxsens.work import Context, Measurement, Question, Work, check_finite
 
 #: Random draws that only say how many will be needed; also the fewest that an estimate is made of.
 PILOT_DRAWS = 1000

@@ -21,23 +21,23 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, ArrayLike, PRNGKeyArray
 
-from jaxsens import engine, metrics, runtime, sampling
+from jaxsens import arguments, engine, lookups, metrics, runtime, sampling
 from jaxsens.chunking import Budget, budget, rows_within
 from jaxsens.estimate import Provenance, SensitivityEstimate
 from jaxsens.grids import Grid
-from jaxsens.incremental import count_costs, table_size
+from jaxsens.incremental import UnmappableError, count_costs, table_size
+from jaxsens.independence import check_independence
 from jaxsens.perturbation import Perturbation
+from jaxsens.work import ApplyFn, Progress, Question, Reuse, Work
 
 #: Entries from which on a table of what each position touches is too large to look into reuse.
 _LARGEST_TABLE = 1 << 25
 
 
 def sensitivity(
-    apply_fn: engine.ApplyFn,
+    apply_fn: ApplyFn,
     params: Any,
     x: ArrayLike,
     perturbation: Perturbation,
@@ -53,7 +53,8 @@ def sensitivity(
     incremental: bool | Literal["auto"] = "auto",
     chunk_bytes: int | None = None,
     devices: Sequence[jax.Device] | None = None,
-    progress: engine.Progress | None = None,
+    progress: Progress | None = None,
+    check: bool = True,
 ) -> SensitivityEstimate:
     """Sensitivity of a model to a random change of one window of its input, with its error bar.
 
@@ -76,8 +77,9 @@ def sensitivity(
         see `incremental`), or cannot be reached with this many examples, all positions are measured
         instead, as the result says.
       metric: what counts as a change of the output; see `jaxsens.metrics`.
-      names: (n,) numbers that stand for the examples in their keys; default 0 … n-1. A part of a
-        dataset, measured by itself with its own numbers, has the draws it has in the whole.
+      names: (n,) different numbers that stand for the examples in their keys; default 0 … n-1. A
+        part of a dataset, measured by itself with its own numbers, has the draws it has in the
+        whole.
       incremental: whether what an edit cannot reach is computed once an example, not once an edit:
         the same result within rounding (of the clean values: an entry a million times as large as
         what replaces it leaves its rounding behind). "auto" does so where it saves a quarter of
@@ -89,12 +91,16 @@ def sensitivity(
         cores, 8 at the most, are under way at a time.
       devices: devices to use; default all of this process. Changes no number.
       progress: called with (done, all, running mean).
+      check: whether a model whose output for an example depends on the rest of its batch (dropout,
+        BatchNorm in training mode) is refused; looked for once per model, in a few passes.
 
     Returns:
       The estimate. Every process of a multi-host job returns the whole.
 
     Raises:
-      ValueError: for inputs that do not fit each other, and for non-finite inputs or logits.
+      ValueError: for inputs that do not fit each other, ids that the model's table has no row for
+        (see `jaxsens.lookups`), non-finite inputs or logits, and a metric outside its own bounds.
+      TypeError: for a model, an edit or a metric that cannot be traced.
 
     >>> import jax, jax.numpy as jnp
     >>> from jaxsens import Bits, Flip, Perturbation, sensitivity
@@ -106,28 +112,38 @@ def sensitivity(
     1.0
     """
     started = time.perf_counter()
+    perturbation = arguments.checked_perturbation(perturbation)
     metric = metrics.as_metric(metric)
-    key = typed_key(key)
-    x = _checked_inputs(x, perturbation)
+    key = arguments.typed_key(key)
+    x = arguments.checked_inputs(x, perturbation)
     example = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
     num_positions = perturbation.num_positions(example.shape)
-    mask = _checked_mask(mask, len(x), num_positions)
-    names = _checked_names(names, len(x), perturbation)
-    context = _checked_context(context, len(x))
+    mask = arguments.checked_mask(mask, len(x), num_positions)
+    names = arguments.checked_names(names, len(x), perturbation)
+    context = arguments.checked_context(context, len(x))
     inputs = (x, *context)
-    perturbation.check(x[mask] if x.shape[:2] == mask.shape else x)
-    exact = num_samples == "all"
-    samples = _checked_samples(num_samples, perturbation, example.shape)
-    positions = _checked_positions(positions, tolerance)
-    _check_edit(perturbation, x, key)
-    _check_outputs(apply_fn, params, inputs, metric)
+    measured_x = x[mask] if x.shape[:2] == mask.shape else x
+    perturbation.check(measured_x)
+    samples = arguments.checked_samples(num_samples, perturbation, example.shape)
+    exact = isinstance(num_samples, str)
+    tolerance = arguments.checked_tolerance(tolerance)
+    positions = arguments.checked_positions(positions, tolerance)
+    incremental = arguments.checked_incremental(incremental)
+    check = arguments.checked_check(check)
+    arguments.check_function("apply_fn", apply_fn)
+    arguments.check_params(params)
+    arguments.check_progress(progress)
+    arguments.check_edit(perturbation, x, key, exact=exact)
+    arguments.check_outputs(apply_fn, params, inputs, metric)
+    drawn = getattr(perturbation.edit, "vocabulary", None)
+    lookups.check_ids(apply_fn, params, inputs, measured_x, drawn=drawn)
 
     mesh = runtime.local_mesh(devices)
     platform = runtime.platform(mesh)
     room = budget(chunk_bytes, platform)
     with jax.default_matmul_precision(runtime.PRECISION):
-        work = engine.Work(
-            question=engine.Question(apply_fn, perturbation, metric, samples, exact),
+        work = Work(
+            question=Question(apply_fn, perturbation, metric, samples, exact),
             params=runtime.place(params, mesh, runtime.SAME),
             x=x,
             context=context,
@@ -135,12 +151,12 @@ def sensitivity(
             names=names,
             key=runtime.place(key, mesh, runtime.SAME),
             mesh=mesh,
-            rows=rows_within(room.widest, apply_fn, params, _shapes(inputs)),
+            rows=rows_within(room.widest, apply_fn, params, arguments.shapes(inputs)),
             reuse=_reuse(
                 incremental,
                 apply_fn,
                 params,
-                _shapes(inputs),
+                arguments.shapes(inputs),
                 perturbation.grid,
                 samples,
                 platform,
@@ -148,6 +164,8 @@ def sensitivity(
             ),
             progress=progress,
         )
+        if check:
+            check_independence(work)
         if work.reuse is not None and positions != "random" and not _traces(work, incremental):
             work = dataclasses.replace(work, reuse=None)
         if tolerance is not None:
@@ -156,6 +174,7 @@ def sensitivity(
             measured = sampling.measure_random(work)
         else:
             measured = engine.measure_all(work)
+    arguments.check_bounds(metric, measured.totals, measured.counts)
     return SensitivityEstimate(
         totals=measured.totals,
         counts=measured.counts,
@@ -175,17 +194,16 @@ def sensitivity(
             num_passes=measured.num_passes,
             exhaustive_passes=work.exhaustive_passes,
             incremental=measured.incremental,
+            self_check=measured.self_check,
         ),
     )
 
 
 def _reuse(
-    wanted: bool | str, apply_fn: engine.ApplyFn, params: Any, one: Any, grid: Grid, samples: int,
+    wanted: bool | str, apply_fn: ApplyFn, params: Any, one: Any, grid: Grid, samples: int,
     platform: str, room: Budget,
-) -> engine.Reuse | None:  # fmt: skip
+) -> Reuse | None:  # fmt: skip
     """How to reuse what edits cannot reach, or None for whole forward passes."""
-    if wanted not in (True, False, "auto"):
-        raise ValueError(f"incremental must be True, False or 'auto'; got {wanted!r}")
     if wanted is False:
         return None
     x, *context = one
@@ -198,15 +216,16 @@ def _reuse(
         return None
     if wanted == "auto" and not costs.worthwhile:
         return None
-    return engine.Reuse(
+    return Reuse(
         buckets=costs.buckets,
         rows=max(1, room.widest // costs.bytes),
         examples=room.clean // costs.clean_bytes,
         cost=costs.incremental / max(costs.plain, 1.0),
+        rounding=costs.rounding,
     )
 
 
-def _traces(work: engine.Work, wanted: bool | str) -> bool:
+def _traces(work: Work, wanted: bool | str) -> bool:
     """Whether the program that reuses can be made; the same on every host, by shapes alone."""
     try:
         engine.trace_reuse(work)
@@ -217,123 +236,14 @@ def _traces(work: engine.Work, wanted: bool | str) -> bool:
 
 
 def _say_why_not(error: Exception, wanted: bool | str) -> None:
-    """A model may hold operations that cannot be mapped over edits, and raise anything then."""
+    """Raises if reuse was insisted on; else warns, and says whose fault it is."""
     if wanted is True:
-        raise error
+        raise error.__cause__ or error
+    reason = "reuse failed, which is a fault of jaxsens: please report it with the model"
+    if isinstance(error, UnmappableError):
+        reason = "the model cannot be mapped over edits"
     warnings.warn(
-        "every edit takes a whole forward pass, since the model cannot be mapped over edits "
-        f"({type(error).__name__}: {error}); incremental=False takes them without this warning",
+        f"every edit takes a whole forward pass, since {reason} ({type(error).__name__}: {error}); "
+        "incremental=False takes them without this warning",
         stacklevel=4,
     )
-
-
-def typed_key(key: PRNGKeyArray | Array) -> PRNGKeyArray:
-    """One key of the new kind, from a key of either kind; ValueError for anything else."""
-    if not hasattr(key, "dtype"):
-        raise ValueError(f"key must be a JAX random key, jax.random.key(seed); got {key!r}")
-    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        key = jax.random.wrap_key_data(key)
-    if key.shape != ():
-        raise ValueError(f"key must be one key; got keys of shape {key.shape}")
-    return key
-
-
-def _checked_inputs(x: ArrayLike, perturbation: Perturbation) -> Shaped[np.ndarray, "n ..."]:
-    x = np.asarray(x)
-    x = x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False)
-    if x.ndim == 0 or len(x) == 0:
-        raise ValueError(f"x has no examples: its shape is {x.shape}")
-    if perturbation.needs_pool and len(x) < 2:
-        raise ValueError(f"{perturbation.edit!r} needs at least 2 examples; got {len(x)}")
-    if perturbation.num_positions(x.shape[1:]) == 0:
-        raise ValueError(f"examples of shape {x.shape[1:]} have no position to edit")
-    if jnp.issubdtype(x.dtype, jnp.floating):
-        finite = np.isfinite(x).reshape(len(x), -1).all(axis=1)
-        if not finite.all():
-            raise ValueError(
-                f"x has non-finite values in {(~finite).sum()} of {len(x)} examples, "
-                f"first in example {int(np.argmin(finite))}"
-            )
-    return x
-
-
-def _checked_mask(mask: ArrayLike | None, n: int, num_positions: int) -> Bool[np.ndarray, "n T"]:
-    if mask is None:
-        return np.ones((n, num_positions), bool)
-    mask = np.asarray(mask).astype(bool)
-    if mask.shape != (n, num_positions):
-        raise ValueError(f"mask must have shape (n, T) = {(n, num_positions)}; got {mask.shape}")
-    if not mask.any():
-        raise ValueError("mask leaves no position to measure: it is false everywhere")
-    return mask
-
-
-def _checked_names(
-    names: ArrayLike | None, n: int, perturbation: Perturbation
-) -> Int[np.ndarray, " n"]:
-    if names is None:
-        return np.arange(n, dtype=np.int32)
-    if perturbation.needs_pool:
-        raise ValueError(f"{perturbation.edit!r} looks at all examples: it takes no names")
-    names = np.asarray(names)
-    if names.shape != (n,) or not np.issubdtype(names.dtype, np.integer) or names.min() < 0:
-        raise ValueError(f"names must be n = {n} whole numbers >= 0; got shape {names.shape}")
-    return names.astype(np.int32)
-
-
-def _checked_context(context: Any, n: int) -> engine.Context:
-    if context is None:
-        return ()
-    context = jax.tree.map(np.asarray, context)
-    for values in jax.tree.leaves(context):
-        if values.shape[:1] != (n,):
-            raise ValueError(f"context must have n = {n} rows; got an array of {values.shape}")
-    return (context,)
-
-
-def _shapes(inputs: Any, *leading: int) -> Any:
-    """The shapes of one example, or of a batch of as many as the leading axis says."""
-    return jax.tree.map(lambda a: jax.ShapeDtypeStruct((*leading, *a.shape[1:]), a.dtype), inputs)
-
-
-def _checked_samples(
-    num_samples: int | str, perturbation: Perturbation, shape: tuple[int, ...]
-) -> int:
-    if num_samples == "all":
-        return perturbation.num_replacements(shape)
-    if not isinstance(num_samples, int | np.integer) or num_samples < 1:
-        raise ValueError(f"num_samples must be a whole number >= 1, or 'all'; got {num_samples!r}")
-    return int(num_samples)
-
-
-def _checked_positions(positions: str | None, tolerance: float | None) -> Literal["all", "random"]:
-    if positions not in (None, "all", "random"):
-        raise ValueError(f"positions must be 'all' or 'random'; got {positions!r}")
-    if tolerance is None:
-        return "random" if positions == "random" else "all"
-    if not tolerance > 0:
-        raise ValueError(f"tolerance must be positive; got {tolerance}")
-    if positions == "all":
-        raise ValueError(
-            "tolerance draws positions at random: use positions='random' or leave it out"
-        )
-    return "random"
-
-
-def _check_edit(perturbation: Perturbation, x: np.ndarray, key: PRNGKeyArray) -> None:
-    """Lets the edit refuse these windows before the model is looked at."""
-    pool = jax.ShapeDtypeStruct(x.shape, x.dtype)
-    first = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
-    jax.eval_shape(perturbation, key, first, 0, pool=pool, example=0)
-
-
-def _check_outputs(apply_fn: engine.ApplyFn, params: Any, inputs: Any, metric: Any) -> None:
-    two = _shapes(inputs, 2)
-    out = jax.eval_shape(apply_fn, params, *two)
-    shape = getattr(out, "shape", None)
-    ranks = (1, 2) if metric == metrics.label_flip else range(1, 9)
-    if shape is None or len(shape) not in ranks or shape[0] != 2:
-        got = type(out).__name__ if shape is None else shape
-        raise ValueError(
-            f"apply_fn must map a batch {two[0].shape} to logits (2, C) or scores (2,); got {got}"
-        )

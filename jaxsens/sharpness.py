@@ -20,15 +20,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, ArrayLike, Int, PRNGKeyArray
 
-from jaxsens import runtime, weight_noise
+from jaxsens import arguments, lookups, runtime, weight_noise
 from jaxsens.chunking import budget, make_plan, rows_within
-from jaxsens.engine import ApplyFn, Progress
-from jaxsens.sensitivity import typed_key
+from jaxsens.scalars import whole_number
 from jaxsens.sharpness_engine import PerturbedApplyFn, Question, Work, measure
 from jaxsens.sharpness_estimate import SharpnessEstimate, SharpnessProvenance
+from jaxsens.user_code import called
 from jaxsens.weight_noise import WeightNoise
+from jaxsens.work import ApplyFn, Progress
 
 
 def sharpness(
@@ -92,13 +93,18 @@ def sharpness(
     (0.0, [0.5, 1.0, 1.5])
     """
     started = time.perf_counter()
-    key, x = typed_key(key), _checked_inputs(x)
+    key, x = arguments.typed_key(key), arguments.checked_examples(x)
     weight_noise.check_noise(perturbation)
+    arguments.check_function("apply_fn", apply_fn)
+    arguments.check_function("perturbed_apply_fn", perturbed_apply_fn, optional=True)
+    arguments.check_progress(progress)
+    arguments.check_params(params)
     selected = weight_noise.select(params, mask)
-    num_draws = _whole_number("num_samples", num_samples)
-    together = _whole_number("perturbed_batch", perturbed_batch)
+    num_draws = whole_number("num_samples", num_samples)
+    together = whole_number("perturbed_batch", perturbed_batch)
     batch = None if perturbed_apply_fn is None else together
     num_classes = _checked_outputs(apply_fn, perturbed_apply_fn, params, x, key)
+    lookups.check_ids(apply_fn, params, (x,), x)
     labels = None if y is None else _checked_labels(y, len(x), num_classes)
 
     mesh = runtime.local_mesh(devices)
@@ -140,19 +146,6 @@ def _name_of(function: PerturbedApplyFn | None) -> str | None:
     return None if function is None else getattr(function, "__name__", type(function).__name__)
 
 
-def _checked_inputs(x: ArrayLike) -> Shaped[np.ndarray, "n ..."]:
-    x = np.asarray(x)
-    if x.ndim == 0 or len(x) == 0:
-        raise ValueError(f"x has no examples: its shape is {x.shape}")
-    return x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False)
-
-
-def _whole_number(name: str, number: Any) -> int:
-    if not isinstance(number, int | np.integer) or number < 1:
-        raise ValueError(f"{name} must be a whole number >= 1; got {number!r}")
-    return int(number)
-
-
 def _checked_outputs(
     apply_fn: ApplyFn,
     perturbed_apply_fn: PerturbedApplyFn | None,
@@ -162,15 +155,13 @@ def _checked_outputs(
 ) -> int:
     """The number of classes, 2 for a single score."""
     batch = jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype)
-    out = jax.eval_shape(apply_fn, params, batch)
-    shape = getattr(out, "shape", None)
-    if shape is None or len(shape) not in (1, 2) or shape[0] != 2:
-        got = type(out).__name__ if shape is None else shape
-        raise ValueError(
-            f"apply_fn must map a batch {batch.shape} to logits (2, C) or scores (2,); got {got}"
-        )
+    out = arguments.checked_logits(apply_fn, params, (batch,), (1, 2))
+    shape = out.shape
+    if jnp.issubdtype(out.dtype, jnp.complexfloating):
+        raise ValueError(f"apply_fn must give real logits; got {out.dtype}: take their real part")
     if perturbed_apply_fn is not None:
-        other = jax.eval_shape(perturbed_apply_fn, params, batch, key)
+        with called("perturbed_apply_fn", params=params, x=batch, key=key):
+            other = jax.eval_shape(perturbed_apply_fn, params, batch, key)
         if getattr(other, "shape", None) != shape:
             got = getattr(other, "shape", type(other).__name__)
             raise ValueError(
@@ -180,7 +171,7 @@ def _checked_outputs(
 
 
 def _checked_labels(y: ArrayLike, n: int, num_classes: int) -> Int[np.ndarray, " n"]:
-    y = np.asarray(y)
+    y = arguments.as_numbers("y", y)
     if y.shape != (n,) or not jnp.issubdtype(y.dtype, jnp.integer):
         raise ValueError(
             f"y must be whole numbers of shape (n,) = {(n,)}; got {y.dtype} of shape {y.shape}"

@@ -27,9 +27,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens import metrics, runtime, weight_noise
 from jaxsens.chunking import MAX_CHUNK, Plan
-from jaxsens.engine import ApplyFn, Progress
 from jaxsens.runtime import SAME, SPLIT
 from jaxsens.weight_noise import WeightNoise
+from jaxsens.work import ApplyFn, Progress
 
 #: `perturbed_apply_fn(params, x, key) -> logits`.
 PerturbedApplyFn = Callable[[Any, Array, PRNGKeyArray], Any]

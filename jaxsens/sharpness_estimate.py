@@ -28,7 +28,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import stdtrit
 
-from jaxsens.estimate import finite_or_none, pack, unpack
+from jaxsens.estimate import finite_or_none
+from jaxsens.packing import check_summary, check_table, fields_of, pack, reading, record_of, unpack
+from jaxsens.scalars import one_line
 
 #: What is measured, and the range that it lives in, which intervals respect.
 BOUNDS = {
@@ -193,6 +195,8 @@ class SharpnessEstimate:
 
         Both must have the same noise on the weights: the same key, number of draws and mask.
         """
+        if not isinstance(other, SharpnessEstimate):
+            raise ValueError(f"merge takes another SharpnessEstimate; got {one_line(other)}")
         mine, theirs = self._noise, other._noise
         for field, value in mine.items():
             if value != theirs[field]:
@@ -238,11 +242,20 @@ class SharpnessEstimate:
 
     @classmethod
     def from_json(cls, text: str) -> "SharpnessEstimate":
-        """The estimate that `to_json` wrote."""
-        record = json.loads(text)
-        provenance = record["provenance"] | {"seed": tuple(record["provenance"]["seed"])}
-        tables = {name: unpack(table) for name, table in record["per_example_draw"].items()}
-        return cls.of(tables, SharpnessProvenance(**provenance))
+        """The estimate that `to_json` wrote; ValueError for a file that is damaged or another."""
+        with reading():
+            record = record_of(text)
+            packed = record["per_example_draw"]
+            tables = {name: unpack(table, "f") for name, table in packed.items()}
+            once = np.ones(tables["flips"].shape, int)
+            for name, table in tables.items():
+                check_table(table, once, BOUNDS[name])
+            provenance = fields_of(SharpnessProvenance, record["provenance"])
+            estimate = cls.of(tables, SharpnessProvenance(**provenance))
+            means = {name: {"mean": change.mean} for name, change in estimate.changes.items()}
+            sizes = {"num_examples": estimate.num_examples, "num_draws": estimate.num_draws}
+            check_summary(record["summary"], means | sizes)
+        return estimate
 
     @classmethod
     def of(

@@ -5,7 +5,6 @@ A text becomes `<s> A </s>`, a pair `<s> A </s></s> B </s>`. The ids 0, 1, 2, 3 
 is ever unknown, and a literal "</s>" in a text is encoded as text, not as the end of it.
 """
 
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,17 +13,34 @@ import numpy as np
 import tokenizers
 from jaxtyping import Int32
 
+from jaxsens.data import files
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
+from jaxsens.data.strict_json import parse as parse_json
 from jaxsens.data.texts import Texts
 from jaxsens.files import write_atomic
+from jaxsens.special_ids import CLS_ID, PAD_ID, SEP_ID, UNK_ID
 
-CLS_ID, PAD_ID, SEP_ID, UNK_ID = range(4)
+__all__ = [
+    "CLS_ID",
+    "PAD_ID",
+    "SEP_ID",
+    "UNK_ID",
+    "encode",
+    "load_tokenizer",
+    "load_vocabulary_files",
+    "ordinary_ids",
+    "save_tokenizer",
+    "train_bpe",
+]
+
 _FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 _LAST = "<mask>"
 _VOCABULARY_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 _GPT2_END = "<|endoftext|>"
 #: Four special tokens and all bytes that BPE starts from, and `<mask>`.
 _SMALLEST = len(_FIRST) + 256 + 1
+#: Vocabularies of 50,000 tokens take one or two megabytes.
+_MAX_FILE = 1 << 26
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
@@ -97,7 +113,7 @@ def load_vocabulary_files(folder: str | os.PathLike[str]) -> tokenizers.Tokenize
     """
     folder = Path(folder)
     pairs = [[folder / name for name in names] for names in _VOCABULARY_FILES]
-    found = next((pair for pair in pairs if all(path.is_file() for path in pair)), None)
+    found = next((pair for pair in pairs if all(map(files.is_there, pair))), None)
     if found is None:
         expected = " or ".join(" and ".join(names) for names in _VOCABULARY_FILES)
         raise DatasetNotFoundError(f"{folder}: expected {expected}, got neither pair of files")
@@ -134,11 +150,12 @@ def load_tokenizer(path: str | os.PathLike[str]) -> tokenizers.Tokenizer:
       CorruptDataError: it is not a tokenizer, or its special tokens have other ids.
     """
     path = Path(path)
-    content = path.read_bytes()
+    content = files.read_bytes(path, _MAX_FILE)
     try:
         tokenizer = tokenizers.Tokenizer.from_str(content.decode("utf-8"))
     except Exception as error:  # the Rust library has no type of its own
         raise CorruptDataError(f"{path}: expected a tokenizer.json, got ({error})") from None
+    _check_ids(path, tokenizer.get_vocab())
     expected = {token: i for i, token in enumerate(_FIRST)} | {
         _LAST: tokenizer.get_vocab_size() - 1
     }
@@ -201,47 +218,69 @@ def _finished(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
     """Tokens and their ids, special ones included: RoBERTa's as they are, GPT-2's renumbered."""
+    content = files.read_bytes(path, _MAX_FILE)
     try:
-        vocabulary = json.loads(path.read_bytes())
+        vocabulary = parse_json(content)
     except ValueError as error:
-        raise CorruptDataError(f"{path}: expected JSON, got something else ({error})") from None
-    is_dict = isinstance(vocabulary, dict)
-    if not is_dict or not all(isinstance(number, int) for number in vocabulary.values()):
+        raise CorruptDataError(f"{path}: expected JSON, got {error}") from None
+    if not isinstance(vocabulary, dict):
         raise CorruptDataError(f"{path}: expected a JSON object from tokens to ids, got another")
     if {*_FIRST, _LAST} & vocabulary.keys():
-        return _checked_roberta(path, vocabulary)
+        _check_special(path, vocabulary)
+        _check_ids(path, vocabulary)
+        return vocabulary
+    _check_ids(path, vocabulary)
     kept = sorted((number, token) for token, number in vocabulary.items() if token != _GPT2_END)
     return {token: i for i, token in enumerate((*_FIRST, *(token for _, token in kept)))}
 
 
-def _checked_roberta(path: Path, vocabulary: dict[str, int]) -> dict[str, int]:
-    """The same vocabulary, if its special tokens stand where RoBERTa has them and no id is free."""
-    last = len(vocabulary) - 1
-    expected = {token: i for i, token in enumerate(_FIRST)} | {_LAST: last}
+def _check_special(path: Path, vocabulary: dict[str, int]) -> None:
+    """Refuses a vocabulary whose special tokens do not stand where RoBERTa has them."""
+    expected = {token: i for i, token in enumerate(_FIRST)} | {_LAST: len(vocabulary) - 1}
     got = {token: vocabulary.get(token) for token in expected}
     if got != expected:
         raise CorruptDataError(
             f"{path}: expected GPT-2's tokens, or RoBERTa's with {expected}, got {got}"
         )
-    if sorted(vocabulary.values()) != list(range(last + 1)):
+
+
+def _check_ids(path: Path, vocabulary: dict[str, int]) -> None:
+    """Refuses a vocabulary in which an id is no row of an embedding, or a byte has no token."""
+    last = len(vocabulary) - 1
+    owners: dict[int, str] = {}
+    for token, number in vocabulary.items():
+        is_id = isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= last
+        if is_id and owners.setdefault(number, token) == token:
+            continue
+        problem = f", which is that of {owners[number]!r}" if is_id else ""
+        ids = {repr(each) for each in vocabulary.values()}
         raise CorruptDataError(
             f"{path}: expected every id from 0 to {last} once, got others; its {last + 1} tokens "
-            f"have {len(set(vocabulary.values()))} ids up to {max(vocabulary.values())}"
+            f"have {len(ids)} ids; {token[:40]!r} has the id {repr(number)[:40]}{problem}"
         )
-    return vocabulary
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    if missing := sorted(set(alphabet) - vocabulary.keys()):
+        raise CorruptDataError(
+            f"{path}: expected a token for each of 256 bytes, got none for {len(missing)} of them, "
+            f"such as {missing[0]!r}"
+        )
 
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
-    merges = []
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = files.read_bytes(path, _MAX_FILE).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise CorruptDataError(f"{path}: expected UTF-8, got something else ({error})") from None
+    merges: dict[tuple[str, str], int] = {}
     for number, line in enumerate(lines, 1):
         if line.startswith("#version") or not line.strip():
             continue
-        parts = line.rstrip("\r").split(" ")
-        if len(parts) != 2:
-            raise CorruptDataError(f"{path}, line {number}: expected two tokens, got {line!r}")
-        merges.append((parts[0], parts[1]))
-    return merges
+        first, *others = line.rstrip("\r").split(" ")
+        if len(others) != 1 or not first or not others[0]:
+            raise CorruptDataError(f"{path}, line {number}: expected two tokens, got {line[:40]!r}")
+        before = merges.setdefault((first, others[0]), number)
+        if before != number:
+            raise CorruptDataError(
+                f"{path}, line {number}: expected each merge once, got that of line {before} again"
+            )
+    return list(merges)

@@ -13,7 +13,6 @@ Assumption: every selected leaf of floating-point numbers is a weight. Running s
 though they are floating-point numbers: exclude them with the mask.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -25,6 +24,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxsens.edits import Gaussian
 from jaxsens.perturbation import Perturbation
+from jaxsens.scalars import check_hashable, one_line, spread
 
 
 @runtime_checkable
@@ -53,7 +53,7 @@ class Sphere:
     radius: float
 
     def __post_init__(self):
-        _check_size("Sphere", "radius", self.radius)
+        object.__setattr__(self, "radius", spread("Sphere", "radius", self.radius))
 
     def scales(
         self, leaves: Sequence[Float[Array, "..."]], xi: Sequence[Float[Array, "..."]]
@@ -76,7 +76,7 @@ class Relative:
     scale: float
 
     def __post_init__(self):
-        _check_size("Relative", "scale", self.scale)
+        object.__setattr__(self, "scale", spread("Relative", "scale", self.scale))
 
     def scales(
         self, leaves: Sequence[Float[Array, "..."]], xi: Sequence[Float[Array, "..."]]
@@ -90,10 +90,13 @@ def check_noise(noise: Any) -> None:
     if isinstance(noise, Perturbation):
         raise ValueError(
             "sharpness perturbs weights, which have no grid: use Gaussian, Relative or Sphere "
-            f"without one; got {noise!r}"
+            f"without one; got {one_line(noise)}"
         )
-    if not isinstance(noise, WeightNoise):
-        raise ValueError(f"perturbation must be Gaussian, Relative or Sphere; got {noise!r}")
+    if isinstance(noise, type) or not isinstance(noise, WeightNoise):
+        raise ValueError(
+            f"perturbation must be Gaussian, Relative or Sphere; got {one_line(noise)}"
+        )
+    check_hashable("perturbation", noise)
 
 
 def select(params: Any, mask: Any) -> tuple[bool, ...]:
@@ -120,20 +123,25 @@ def select(params: Any, mask: Any) -> tuple[bool, ...]:
     except (TypeError, ValueError):
         raise ValueError(
             "mask must have the structure of params or a prefix of it, such as "
-            f"{_prefix_of(params)}; got {_one_line(mask)}"
+            f"{_prefix_of(params)}; got {one_line(mask)}"
         ) from None
     bits = jax.tree.leaves(full)
-    strange = [bit for bit in bits if np.shape(bit) != () or np.asarray(bit).dtype != bool]
+    strange = [
+        bit
+        for bit in bits
+        if not isinstance(bit, bool) and (np.shape(bit), getattr(bit, "dtype", None)) != ((), bool)
+    ]
     if strange:
         raise ValueError(
-            f"mask must hold bools, one for a leaf or subtree; got {_one_line(strange[0])}"
+            f"mask must hold bools, one for a leaf or subtree; got {one_line(strange[0])}"
         )
     leaves = jax.tree.leaves(params)
     selected = tuple(bool(bit) and _is_float(leaf) for bit, leaf in zip(bits, leaves, strict=True))
     if not num_weights(params, selected):
         raise ValueError(
             f"there is no weight to perturb: of {len(leaves)} leaves, {sum(map(bool, bits))} are "
-            "selected by the mask, and none of those holds floating-point numbers"
+            "selected by the mask, and none of those holds floating-point numbers; check params "
+            "and mask"
         )
     return selected
 
@@ -197,11 +205,6 @@ def _is_float(leaf: Any) -> bool:
     return jnp.issubdtype(jax.typeof(leaf).dtype, jnp.floating)
 
 
-def _check_size(name: str, field: str, size: float) -> None:
-    if not (math.isfinite(size) and size >= 0):
-        raise ValueError(f"{name} needs a finite {field} >= 0; got {size}")
-
-
 def _check_only_weights(params: Any) -> None:
     """Flax variables with running statistics or the like need a word on what the weights are."""
     if not (isinstance(params, Mapping) and "params" in params and len(params) > 1):
@@ -216,11 +219,5 @@ def _check_only_weights(params: Any) -> None:
 def _prefix_of(params: Any) -> str:
     """A mask that would fit, to show in an error."""
     if isinstance(params, Mapping):
-        return _one_line(dict.fromkeys(params, True))
+        return one_line(dict.fromkeys(params, True))
     return "True"
-
-
-def _one_line(tree: Any) -> str:
-    """Its text, shortened, in one line."""
-    text = " ".join(repr(tree).split())
-    return text if len(text) <= 200 else text[:197] + "..."

@@ -23,6 +23,7 @@ from jaxtyping import install_import_hook  # noqa: E402
 install_import_hook("jaxsens", "beartype.beartype").__enter__()
 
 import jax  # noqa: E402
+import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -41,3 +42,11 @@ def compilations():
     jax.monitoring.register_event_duration_secs_listener(listener)
     yield events
     jax.monitoring.unregister_event_duration_listener(listener)
+
+
+@pytest.fixture
+def types_unchecked():
+    """Functions take what they are given, as they do for users: their own checks are tested."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

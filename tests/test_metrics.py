@@ -1,11 +1,16 @@
 """What counts as a change: exact values on small outputs."""
 
+import math
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxsens
 from jaxsens import Metric, label_flip, relative_l2, squared_change
 from jaxsens.metrics import as_metric
+from jaxsens.packing import outside
 
 
 @pytest.mark.parametrize(
@@ -96,3 +101,35 @@ def test_a_metric_that_gives_many_numbers_is_refused():
         ValueError, match=r"metric 'difference' must give one number .* shape \(2,\)"
     ):
         Metric("difference", lambda clean, perturbed: clean - perturbed)(jnp.ones(2), jnp.ones(2))
+
+
+@pytest.mark.parametrize("positions", ["all", "random"])
+@pytest.mark.parametrize(
+    ("lower", "upper"), [(0.0, 1.0), (2.5, 9.0), (-math.inf, 1.0), (3.0, math.inf)]
+)
+def test_a_metric_outside_its_own_bounds_is_named(lower, upper, positions):
+    two = Metric("two", lambda clean, perturbed: clean[0] * 0 + 2, lower, upper)
+    flip, x = jaxsens.Perturbation(jaxsens.Bits(), jaxsens.Flip()), np.ones((3, 4), np.float32)
+    with pytest.raises(
+        ValueError, match=r"metric 'two' has bounds .* but its mean is 2 at"
+    ) as error:
+        jaxsens.sensitivity(
+            lambda params, x: x,
+            (),
+            x,
+            flip,
+            2,
+            key=jax.random.key(0),
+            metric=two,
+            positions=positions,
+            incremental=False,
+        )
+    assert "\n" not in str(error.value)
+
+
+def test_rounding_is_not_outside_the_bounds():
+    counts, bounds = np.full((2, 3), 5), (0.0, 1.0)
+    assert outside(np.full((2, 3), 5 + 1e-5), counts, bounds) is None
+    assert outside(np.full((2, 3), 5.1), counts, bounds) == (0, 0)
+    assert outside(np.full((2, 3), -1e-5), counts, (0.0, math.inf)) == (0, 0)
+    assert outside(np.array([[9.0, -1e-5, 0.0]]), counts[:1], (0.0, math.inf)) is None

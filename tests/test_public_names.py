@@ -18,9 +18,11 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = jaxsens.sensitivty
 
 
-def test_rooms_are_imported_when_they_are_used():
+def test_a_plain_import_offers_the_rooms_of_the_readme_and_loads_none():
     program = (
-        "import sys, jaxsens; assert 'jaxsens.corruptions' not in sys.modules; "
+        "import sys, jaxsens; rooms = set(jaxsens._ROOMS); assert rooms <= set(dir(jaxsens)); "
+        "assert not any(f'jaxsens.{room}' in sys.modules for room in rooms); "
+        "assert callable(jaxsens.ragged.ragged_sensitivity) and callable(jaxsens.data.load); "
         "assert len(jaxsens.corruptions.NAMES) == 18"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

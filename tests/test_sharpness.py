@@ -530,6 +530,8 @@ def bad(message, **changes):
         bad("perturbed_batch must be a whole number >= 1; got 0", perturbed_batch=0),
         bad(r"apply_fn must map a batch .* got tuple", apply_fn=lambda p, x: (x, x)),
         bad(r"apply_fn must map a batch .* got \(\)", apply_fn=lambda p, x: x.sum()),
+        bad("apply_fn must give real logits; got complex64",
+            apply_fn=lambda p, x: jax.lax.complex(x, x)),
         bad(r"perturbed_apply_fn must give logits of shape \(2, 3\), as apply_fn; got \(2, 6\)",
             perturbed_apply_fn=lambda p, x, key: x),
         bad("key must be one key", key=jax.random.split(KEY)),

@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from jaxsens import tokenization
+from jaxsens import special_ids, tokenization
 from jaxsens.data import CorruptDataError, DatasetNotFoundError
 from jaxsens.data.text import load_text
 from jaxsens.data.texts import Texts
@@ -219,6 +221,76 @@ def test_damaged_gpt2_files_are_named(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(CorruptDataError, match=message):
         tokenization.load_vocabulary_files(tmp_path)
+
+
+@pytest.mark.parametrize("write", [write_gpt2, write_roberta])
+@pytest.mark.parametrize(
+    ("token", "number", "message"),
+    [
+        ("x", -1, "'x' has the id -1$"),
+        ("x", 10**9, "'x' has the id 1000000000$"),
+        ("x", 10**400, "'x' has the id 10000"),
+        ("a", 5, "has the id 5, which is that of '.*'$"),
+        ("x", True, "'x' has the id True"),
+        ("x", 7.0, r"'x' has the id 7\.0"),
+        ("x", "7", "'x' has the id '7'"),
+        ("x", None, "'x' has the id None"),
+        ("x", [[7]], r"'x' has the id \[\[7\]\]"),
+    ],
+)
+def test_an_id_that_is_no_row_of_an_embedding_is_named(tmp_path, write, token, number, message):
+    vocabulary = write(tmp_path)
+    path = next(tmp_path.glob("*.json"))
+    path.write_text(json.dumps(vocabulary | {token: number}))
+    with pytest.raises(CorruptDataError, match=f"expected every id from 0 to .* once.*{message}"):
+        tokenization.load_vocabulary_files(tmp_path)
+
+
+def test_a_token_that_stands_twice_and_a_byte_without_one_are_named(tmp_path):
+    vocabulary = write_gpt2(tmp_path)
+    path = tmp_path / "encoder.json"
+    path.write_text(json.dumps(vocabulary)[:-1] + ', "bc": 259}')
+    with pytest.raises(CorruptDataError, match="the key 'bc' twice"):
+        tokenization.load_vocabulary_files(tmp_path)
+    path.write_text(json.dumps({token.replace("x", "xx"): i for token, i in vocabulary.items()}))
+    with pytest.raises(CorruptDataError, match="none for 1 of them, such as 'x'"):
+        tokenization.load_vocabulary_files(tmp_path)
+    path.write_text('{"a":' * 100_000)
+    with pytest.raises(CorruptDataError, match="nested too deeply"):
+        tokenization.load_vocabulary_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("b c", "expected each merge once, got that of line 3 again"),
+        ("b ", "expected two tokens, got 'b '"),
+        (" b", "expected two tokens, got ' b'"),
+        ("b  c", "expected two tokens"),
+    ],
+)
+def test_a_bad_merge_is_named_by_its_line(tmp_path, line, message):
+    write_gpt2(tmp_path, merges=("Ġ a", "b c", line))
+    with pytest.raises(CorruptDataError, match=rf"vocab\.bpe, line 4: {message}"):
+        tokenization.load_vocabulary_files(tmp_path)
+
+
+@pytest.mark.parametrize("number", [4_000_000_000, 5])
+def test_a_saved_tokenizer_with_other_ids_is_named(tokenizer, tmp_path, number):
+    content = json.loads(tokenizer.to_str())
+    content["model"]["vocab"]["x"] = number
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(CorruptDataError, match=r"tokenizer\.json: expected every id from 0 to 279"):
+        tokenization.load_tokenizer(tmp_path / "tokenizer.json")
+
+
+def test_models_and_batches_do_not_load_the_tokenizers_library():
+    package = Path(tokenization.__file__).parent
+    paths = [*package.glob("models/**/*.py"), package / "buckets.py", package / "special_ids.py"]
+    assert len(paths) > 5
+    imports = [line for path in paths for line in path.read_text().splitlines() if "import" in line]
+    assert not [line for line in imports if re.search(r"\btokeniz", line)]
+    assert special_ids.PAD_ID is tokenization.PAD_ID
 
 
 @pytest.mark.skipif(not DATA, reason="JAXSENS_DATA is not set")

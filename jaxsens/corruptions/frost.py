@@ -21,12 +21,17 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
 from jaxsens.corruptions.base import Corruption, uniform
+from jaxsens.data import files, pictures
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
+from jaxsens.data.registry import expanded
 
 _NUM_TEXTURES = 5
 _STRIDE = 5
 _SMALLEST = 33  # one more than a CIFAR-10 image, so that there is a piece to choose
 _SUFFIXES = (".png", ".jpg", ".jpeg")
+#: The official photographs have at most 540,000 pixels and 1.2 MB.
+_MAX_PIXELS = 25_000_000
+_MAX_FILE = 1 << 26
 
 # Mean red, green, blue and standard deviation of the official photographs frost1 to frost5, of
 # which the second and third are the same picture.
@@ -89,9 +94,8 @@ def load_frost(folder: str | os.PathLike[str]) -> FrostTextures:
       DatasetNotFoundError: the folder is not there, or has no image.
       CorruptDataError: an image cannot be read, or is too small to cut 32×32 pieces from.
     """
-    root = Path(folder).expanduser()
-    images = root.iterdir() if root.is_dir() else ()
-    paths = sorted(path for path in images if path.suffix.lower() in _SUFFIXES)
+    root = expanded(folder)
+    paths = [path for path in files.listed(root) if path.suffix.lower() in _SUFFIXES]
     if not paths:
         raise DatasetNotFoundError(
             f"{root}: expected a folder with PNG or JPEG images of frost, got none; leave it out "
@@ -107,15 +111,21 @@ def procedural_frost() -> FrostTextures:
 
 
 def _read_texture(path: Path) -> UInt8[np.ndarray, "height width 3"]:
-    from PIL import Image  # not needed for procedural frost
-
+    content = files.read_bytes(path, _MAX_FILE)
     try:
-        with Image.open(path) as image:
-            photograph = np.asarray(image.convert("RGB"))
-    except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError and its own
+        image = pictures.open_picture(content)
+        _, (height, width, _) = pictures.kind(image)
+        if height * width > _MAX_PIXELS:
+            raise CorruptDataError(
+                f"{path}: expected at most {_MAX_PIXELS} pixels, got {height}×{width}"
+            )
+        photograph = pictures.pixels(image, 3)
+    except CorruptDataError:
+        raise
+    except ValueError as error:
         raise CorruptDataError(
-            f"{path}: expected a PNG or JPEG image, got {path.stat().st_size} bytes that Pillow "
-            f"does not read ({type(error).__name__}); get the file again"
+            f"{path}: expected a PNG or JPEG image, got {len(content)} bytes that Pillow does not "
+            f"read ({error}); get the file again"
         ) from None
     # Where OpenCV's linear interpolation samples when it shrinks by exactly five.
     texture = photograph[_STRIDE // 2 :: _STRIDE, _STRIDE // 2 :: _STRIDE]

@@ -20,8 +20,9 @@ from jaxtyping import Array, Float, Integer, PRNGKeyArray, UInt8
 from jaxsens.corruptions.base import Corruption, floor_levels
 from jaxsens.corruptions.frost import FrostTextures, load_frost
 from jaxsens.corruptions.severities import corruption
-from jaxsens.data import cifar10c
+from jaxsens.data import cifar10c, files
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
+from jaxsens.data.registry import expanded
 
 OFFICIAL = "CIFAR-10-C"
 REGENERATED = "CIFAR-10-C style, regenerated"
@@ -87,8 +88,9 @@ def load(
     """
     if name != _ONLY_OFFICIAL:
         corruption(name, severity)
-    root = data_dir or os.environ.get("JAXSENS_DATA")
-    folder = cifar10c.find(Path(root).expanduser()) if root else None
+    given = data_dir or os.environ.get("JAXSENS_DATA")
+    root = expanded(given) if given else None
+    folder = cifar10c.find(root) if root else None
     if folder is not None:
         images, labels = cifar10c.read(folder, name, severity)
         if clean is not None:
@@ -190,12 +192,11 @@ def _check_labels(folder: Path, official: np.ndarray, clean: np.ndarray) -> None
 
 
 def _frost_textures(
-    root: str | os.PathLike[str] | None, textures: FrostTextures | None
+    root: Path | None, textures: FrostTextures | None
 ) -> tuple[FrostTextures | None, str]:
     if textures is not None:
         return textures, "frost textures as given"
-    for name in _FROST_FOLDERS if root else ():
-        folder = Path(str(root)).expanduser() / name
-        if folder.is_dir():
+    for folder in [root / name for name in _FROST_FOLDERS] if root else ():
+        if files.is_there(folder):
             return load_frost(folder), f"frost photographs of {folder}"
     return None, "procedural frost textures"

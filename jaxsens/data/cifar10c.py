@@ -5,11 +5,14 @@ the rows (s - 1)·10000 to s·10000 - 1. Nothing is unpickled, and only one seve
 They come from https://zenodo.org/records/2535967.
 """
 
+import dataclasses
+import os
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int32, UInt8
 
+from jaxsens.data import files, npy
 from jaxsens.data.dataset import bad_labels
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
 
@@ -28,7 +31,7 @@ def find(root: Path) -> Path | None:
     candidates = [root / name for name in FOLDERS]
     if root.name in FOLDERS:
         candidates.append(root)
-    return next((folder for folder in candidates if folder.is_dir()), None)
+    return next((folder for folder in candidates if files.is_there(folder)), None)
 
 
 def read(
@@ -55,37 +58,49 @@ def read(
     total = _NUM_SEVERITIES * NUM_IMAGES
 
     images_path, labels_path = folder / f"{name}.npy", folder / _LABELS
-    images = _open(images_path, (total, *_IMAGE_SHAPE))
-    labels = _open(labels_path, (total,))
-    if images.dtype != np.uint8:
-        raise CorruptDataError(f"{images_path}: expected uint8, got {images.dtype}; {_GET} again")
-    if labels.dtype.kind not in "iu":
-        raise CorruptDataError(
-            f"{labels_path}: expected integers, got {labels.dtype}; {_GET} again"
-        )
-    if problem := bad_labels(np.asarray(labels), _NUM_CLASSES):
+    images = _read(images_path, (total, *_IMAGE_SHAPE), rows)
+    labels = _read(labels_path, (total,), slice(total))
+    if problem := bad_labels(labels, _NUM_CLASSES):
         raise CorruptDataError(f"{labels_path}: {problem}")
-    return np.array(images[rows]), np.array(labels[rows], np.int32)
+    return images, labels[rows].astype(np.int32)
 
 
-def _open(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """The array of a `.npy` file, mapped into memory, of this shape."""
-    if not path.is_file():
-        there = ", ".join(sorted(file.name for file in path.parent.glob("*.npy"))) or "none"
+def _read(path: Path, shape: tuple[int, ...], rows: slice) -> np.ndarray:
+    """Some rows of the array in a `.npy` file, which must have this shape."""
+    if not files.is_there(path):
+        there = ", ".join(file.name for file in files.listed(path.parent, "*.npy")) or "none"
         raise DatasetNotFoundError(
             f"{path} is not there; {_GET} (.npy files in this folder: {there})"
         )
-    try:
-        # Unlike `numpy.load` it opens nothing but the .npy format, and that never with a pickle.
-        array = np.lib.format.open_memmap(path, mode="r")
-    except Exception as error:  # ValueError, OSError or EOFError, by the kind of damage
-        reason = str(error).splitlines()[0] if str(error) else "no reason given"
+    size = files.size_of(path)
+    with files.opened(path) as file:
+        try:
+            header = npy.read_header(file)
+            _check(path, header, shape)
+            if size != header.size + header.num_bytes:
+                raise ValueError(f"expected {header.size + header.num_bytes} bytes")
+            if header.fortran_order:
+                return npy.read(file, header)[rows]
+            start, stop, _ = rows.indices(shape[0])
+            file.seek(start * header.num_bytes // shape[0], os.SEEK_CUR)
+            return npy.read(file, dataclasses.replace(header, shape=(stop - start, *shape[1:])))
+        except CorruptDataError:
+            raise
+        except ValueError as error:
+            raise CorruptDataError(
+                f"{path}: expected a .npy file of plain numbers, got {size} bytes that do not load "
+                f"({error}); {_GET} again"
+            ) from None
+
+
+def _check(path: Path, header: npy.Header, shape: tuple[int, ...]) -> None:
+    if header.shape != shape:
         raise CorruptDataError(
-            f"{path}: expected a .npy file of plain numbers, got {path.stat().st_size} bytes that "
-            f"do not load ({type(error).__name__}: {reason}); {_GET} again"
-        ) from None
-    if array.shape != shape:
-        raise CorruptDataError(
-            f"{path}: expected an array of shape {shape}, got {array.shape}; {_GET} again"
+            f"{path}: expected an array of shape {shape}, got {header.shape}; {_GET} again"
         )
-    return array
+    if path.name == _LABELS:
+        is_right, expected = header.dtype.kind in "iu", "integers"
+    else:
+        is_right, expected = header.dtype == np.uint8, "uint8"
+    if not is_right:
+        raise CorruptDataError(f"{path}: expected {expected}, got {header.dtype}; {_GET} again")

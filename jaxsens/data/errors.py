@@ -1,12 +1,41 @@
-"""What can go wrong with a dataset: not there, damaged, or one source cannot serve it."""
+"""What can go wrong with a dataset: not there, damaged, or one source cannot serve it.
+
+Messages quote names and contents of files, which may hold anything: line breaks, terminal codes,
+halves of characters that cannot be printed, megabytes of brackets. So every message is made one
+printable line of bounded length here.
+"""
+
+_MAX_LENGTH = 900
+_END_LENGTH = 200
+
+
+def one_line(message: str) -> str:
+    r"""Returns the message with escapes for what cannot be printed, and without its middle if long.
+
+    Example:
+      >>> one_line("a\nb\x1b[2J")
+      'a\\nb\\x1b[2J'
+    """
+    if not message.isprintable():
+        message = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
+    if len(message) <= _MAX_LENGTH:
+        return message
+    # What was expected stands at the start, what to do at the end.
+    return f"{message[: _MAX_LENGTH - _END_LENGTH]} … {message[-_END_LENGTH:]}"
 
 
 class DatasetNotFoundError(FileNotFoundError):
     """No source has the dataset, or a file that belongs to it is missing."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
+
 
 class CorruptDataError(ValueError):
-    """A file of the dataset is there but does not hold what its format promises."""
+    """A file of the dataset is there, but cannot be read or does not hold what it promises."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
 
 
 class UnusableSourceError(Exception):

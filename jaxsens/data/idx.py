@@ -3,17 +3,18 @@
 A file is two zero bytes, a type byte (8: unsigned byte), the number of axes, each axis length as a
 big-endian 32-bit integer, then the values. http://yann.lecun.com/exdb/mnist gives the definition.
 MNIST and Fashion-MNIST use the same file names and sizes, so one can be read as the other without
-any error: the checksum of the labels tells them apart.
+any error: the checksums of the official values tell them apart.
 """
 
-import gzip
 import math
+import warnings
 import zlib
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import UInt8
 
+from jaxsens.data import files
 from jaxsens.data.dataset import DatasetSpec, Raw, bad_labels
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
 
@@ -21,12 +22,18 @@ _PREFIX = {"train": "train", "test": "t10k"}
 _UNSIGNED_BYTE = 8
 _KIND = {"images": 3, "labels": 1}  # number of axes
 
-# CRC-32 of the label values in the official files.
+# CRC-32 of the values in the official files.
 _LABELS_CRC32 = {
     0xBA07E8EF: "mnist",
     0xEE8604D9: "mnist",
     0x2ED6E46A: "fashion_mnist",
     0x242BC73F: "fashion_mnist",
+}
+_IMAGES_CRC32 = {
+    0xF3639B56: "mnist",
+    0xE4CA5F57: "mnist",
+    0xAE65DCCD: "fashion_mnist",
+    0x12728439: "fashion_mnist",
 }
 
 
@@ -40,7 +47,11 @@ def read(folder: Path, split: str, spec: DatasetSpec) -> Raw | None:
 
     Raises:
       DatasetNotFoundError: some of the family's files are there, but not those of the split.
-      CorruptDataError: a file does not hold what it should.
+      CorruptDataError: a file does not hold what it should, or holds another dataset's labels.
+
+    Warns:
+      UserWarning: the images are the official ones of another dataset. Files that are not official
+        are taken for what their names say.
     """
     if not any(_find(folder, s, kind) for s in _PREFIX for kind in _KIND):
         return None
@@ -57,6 +68,13 @@ def read(folder: Path, split: str, spec: DatasetSpec) -> Raw | None:
             f"{labels_path}: expected the labels of {spec.name}, got those of {owner}; "
             f"put each dataset into its own folder, named after it"
         )
+    owner = _IMAGES_CRC32.get(zlib.crc32(images.data), spec.name)
+    if owner != spec.name:
+        warnings.warn(
+            f"{images_path}: expected the images of {spec.name}, got those of {owner}, to which "
+            f"the labels beside them do not belong; put each dataset into its own folder",
+            stacklevel=2,
+        )
     return images[..., None], labels
 
 
@@ -70,13 +88,16 @@ def read_array(path: Path, shape: tuple[int, ...]) -> UInt8[np.ndarray, "..."]:
     Raises:
       CorruptDataError: bad gzip, wrong magic, another shape, or too few or too many bytes.
     """
-    content = _decompressed(path)
+    header_size = 4 + 4 * len(shape)
+    size = header_size + math.prod(shape)
+    with files.unzipped(path, size) as stream:
+        # One more than expected: it shows a longer file, and has gzip compare its checksum.
+        content = stream.read(size + 1)
     magic, expected = content[:4], bytes([0, 0, _UNSIGNED_BYTE, len(shape)])
     if magic != expected:
         raise CorruptDataError(
             f"{path}: expected the IDX magic {expected.hex()}, got {magic.hex() or 'an empty file'}"
         )
-    header_size = 4 + 4 * len(shape)
     if len(content) < header_size:
         raise CorruptDataError(
             f"{path}: expected a header of {header_size} bytes, got {len(content)}"
@@ -84,26 +105,13 @@ def read_array(path: Path, shape: tuple[int, ...]) -> UInt8[np.ndarray, "..."]:
     got = tuple(np.frombuffer(content, ">i4", count=len(shape), offset=4).tolist())
     if got != shape:
         raise CorruptDataError(f"{path}: expected an array of shape {shape}, got {got}")
-    payload = len(content) - header_size
-    if payload != math.prod(shape):
+    if len(content) != size:
+        more = " or more" if len(content) > size else ""
         raise CorruptDataError(
-            f"{path}: expected {math.prod(shape)} bytes after the header, got {payload}; "
-            f"get the file again"
+            f"{path}: expected {math.prod(shape)} bytes after the header, "
+            f"got {len(content) - header_size}{more}; get the file again"
         )
     return np.frombuffer(content, np.uint8, offset=header_size).reshape(shape)
-
-
-def _decompressed(path: Path) -> bytes:
-    if path.suffix != ".gz":
-        return path.read_bytes()
-    try:
-        with gzip.open(path) as file:
-            return file.read()
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise CorruptDataError(
-            f"{path}: expected a whole gzip file, got {path.stat().st_size} bytes that do not "
-            f"decompress ({error}); get the file again"
-        ) from None
 
 
 def _names(split: str, kind: str) -> list[str]:
@@ -114,7 +122,7 @@ def _names(split: str, kind: str) -> list[str]:
 
 def _find(folder: Path, split: str, kind: str) -> Path | None:
     paths = (folder / name for name in _names(split, kind))
-    return next((path for path in paths if path.is_file()), None)
+    return next((path for path in paths if files.is_there(path)), None)
 
 
 def _require(folder: Path, split: str, kind: str) -> Path:

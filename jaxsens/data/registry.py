@@ -134,20 +134,17 @@ def _read(facts: DatasetSpec, split: str, data_dir: str | os.PathLike[str] | Non
     if facts.name in _IN_A_PACKAGE:
         return _IN_A_PACKAGE[facts.name](split, facts)
 
-    env = os.environ
-    shared = [env.get("TFDS_DATA_DIR"), "~/tensorflow_datasets"]
-    roots = search_paths([data_dir or env.get("JAXSENS_DATA"), *shared])
+    roots = search_paths([data_dir or os.environ.get("JAXSENS_DATA"), *tfds.shared_roots()])
     folders = [root / folder for root in roots for folder in (*facts.folders, ".")]
     read_official = _OFFICIAL[facts.name]
-    download_root = search_paths([data_dir, *shared])[0]
 
-    def downloaded() -> Raw | None:
-        return read_official(download.download(download_root, facts), split, facts)
+    def downloaded(root: Path) -> Raw | None:
+        return read_official(download.download(root, facts), split, facts)
 
     sources: list[Callable[[], Raw | None]] = [
         *(functools.partial(read_official, folder, split, facts) for folder in folders),
         *(functools.partial(tfds.read_prepared, root, split, facts) for root in roots),
-        downloaded,
+        *(functools.partial(downloaded, root) for root in download_roots(data_dir)),
     ]
     reasons = []
     for source in sources:
@@ -162,8 +159,32 @@ def _read(facts: DatasetSpec, split: str, data_dir: str | os.PathLike[str] | Non
 
 
 def search_paths(names: Iterable[str | os.PathLike[str] | None]) -> list[Path]:
-    """Returns the folders that are named, each once and in order; None and "" name none."""
-    return list(dict.fromkeys(Path(name).expanduser() for name in names if name))
+    """Returns the folders that are named, each once and in order; None and "" name none.
+
+    Raises:
+      ValueError: a name begins with `~`, and there is no such home folder.
+    """
+    return list(dict.fromkeys(expanded(name) for name in names if name))
+
+
+def download_roots(data_dir: str | os.PathLike[str] | None) -> list[Path]:
+    """Returns where to put a download: one folder, or none if nothing is named and no home is."""
+    return search_paths([data_dir, *tfds.shared_roots()])[:1]
+
+
+def expanded(name: str | os.PathLike[str]) -> Path:
+    """Returns the path with a leading `~` written out.
+
+    Raises:
+      ValueError: there is no such home folder.
+    """
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        raise ValueError(
+            f"expected a folder, got {os.fspath(name)!r}: there is no such home folder; write the "
+            f"path in full"
+        ) from None
 
 
 def _how_to_get(facts: DatasetSpec, roots: list[Path], reasons: list[str]) -> str:

@@ -10,17 +10,32 @@ order is fixed, but it is not that of the official files.
 import contextlib
 import io
 import logging
+import os
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import UInt8
 
+from jaxsens.data import files, pictures, tfds_folder
 from jaxsens.data.dataset import DatasetSpec, Raw, bad_labels
-from jaxsens.data.errors import CorruptDataError, UnusableSourceError
+from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError, UnusableSourceError
 
+_VERSION = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}", re.ASCII)
 _logger = logging.getLogger("jaxsens")
+
+
+def shared_roots() -> list[str]:
+    """Returns the folders that TFDS uses if none is given: that of the environment, that at home.
+
+    A process may have no home, as in some containers.
+    """
+    home = os.path.expanduser("~")
+    roots = [os.environ.get("TFDS_DATA_DIR"), f"{home}/tensorflow_datasets" if home != "~" else ""]
+    return [root for root in roots if root]
 
 
 def read_prepared(root: Path, split: str, spec: DatasetSpec) -> Raw | None:
@@ -42,7 +57,7 @@ def read_prepared(root: Path, split: str, spec: DatasetSpec) -> Raw | None:
     try:
         with quiet():
             images, labels = _read_folder(folder, split, spec)
-    except (CorruptDataError, UnusableSourceError):
+    except (CorruptDataError, DatasetNotFoundError, UnusableSourceError):
         raise
     except ImportError as error:
         raise UnusableSourceError(f"{folder} needs a package that is missing: {error}") from None
@@ -83,12 +98,20 @@ def newest_version(folder: Path) -> Path | None:
     def version(path: Path) -> tuple[int, ...]:
         return tuple(int(part) for part in path.name.split("."))
 
-    prepared = (info.parent for info in folder.glob("*.*.*/dataset_info.json"))
-    numbered = (path for path in prepared if path.name.replace(".", "").isdigit())
-    return max(numbered, key=version, default=None)
+    numbered = (path for path in files.listed(folder, "*.*.*") if _VERSION.fullmatch(path.name))
+    prepared = (path for path in numbered if files.is_there(path / "dataset_info.json"))
+    return max(prepared, key=version, default=None)
 
 
-def _read_folder(folder: Path, split: str, spec: DatasetSpec) -> Raw:
+def open_prepared(folder: Path, split: str) -> Any:
+    """Returns TFDS's builder of a prepared folder that has the split, after a look at its files.
+
+    Raises:
+      DatasetNotFoundError: a file of the split is missing.
+      CorruptDataError: a file is not what it should be, or there is no such split.
+      Exception: what TFDS raises for a damaged folder.
+    """
+    tfds_folder.check_prepared(folder)
     import tensorflow_datasets as tfds  # two seconds of import, and nothing else here needs it
 
     builder = tfds.builder_from_directory(folder)
@@ -96,14 +119,26 @@ def _read_folder(folder: Path, split: str, spec: DatasetSpec) -> Raw:
         raise CorruptDataError(
             f"{folder}: expected a split called {split}, got {', '.join(builder.info.splits)}"
         )
+    for path in builder.info.splits[split].filepaths:
+        tfds_folder.check_shard(Path(path), folder)
+    return builder
+
+
+def _read_folder(folder: Path, split: str, spec: DatasetSpec) -> Raw:
+    builder = open_prepared(folder, split)
     num_examples = builder.info.splits[split].num_examples
+    if not 0 < num_examples <= spec.num_examples(split):
+        raise CorruptDataError(
+            f"{folder}: expected one to {spec.num_examples(split)} {split} examples, "
+            f"got {num_examples} in dataset_info.json; prepare it again"
+        )
     images = np.empty((num_examples, *spec.image_shape), np.uint8)
     labels = np.empty(num_examples, np.int64)
     num_read = 0
-    for example in read_examples(builder, split):
+    for example in read_examples(builder, split, encoded=("image",)):
         if num_read < num_examples:
-            _check_image(folder, example["image"], spec)
-            images[num_read], labels[num_read] = example["image"], example["label"]
+            images[num_read] = _image(folder, example["image"], spec)
+            labels[num_read] = example["label"]
         num_read += 1
     if num_read != num_examples:
         raise CorruptDataError(
@@ -113,20 +148,35 @@ def _read_folder(folder: Path, split: str, spec: DatasetSpec) -> Raw:
     return images, labels
 
 
-def _check_image(folder: Path, image: np.ndarray, spec: DatasetSpec) -> None:
-    if image.shape != spec.image_shape or image.dtype != np.uint8:
+def _image(folder: Path, content: bytes, spec: DatasetSpec) -> UInt8[np.ndarray, "H W C"]:
+    """Decodes an image of the right size; of another not even its pixels are made."""
+    image = pictures.open_picture(content)
+    dtype, shape = pictures.kind(image)
+    if dtype != "uint8" or shape != spec.image_shape:
         raise CorruptDataError(
             f"{folder}: expected uint8 images of shape {spec.image_shape}, "
-            f"got {image.dtype} of shape {image.shape}"
+            f"got {dtype} of shape {shape}"
         )
+    return pictures.pixels(image, shape[-1])
 
 
-def read_examples(builder: Any, split: str) -> Iterable[dict[str, Any]]:
-    """Returns a split's examples, in any of the formats, without TensorFlow."""
+def read_examples(
+    builder: Any, split: str, encoded: tuple[str, ...] = ()
+) -> Iterable[dict[str, Any]]:
+    """Returns a split's examples, in any of the formats, without TensorFlow.
+
+    Args:
+      builder: of `open_prepared`.
+      split: one of its splits.
+      encoded: features to leave as the bytes that are stored.
+    """
+    import tensorflow_datasets as tfds
+
+    decoders = {name: tfds.decode.SkipDecoding() for name in encoded} or None
     if builder.info.file_format.value != "tfrecord":
-        return builder.as_data_source(split=split)
+        return builder.as_data_source(split=split, decoders=decoders)
     return (
-        builder.info.features.deserialize_example_np(record)
+        builder.info.features.deserialize_example_np(record, decoders=decoders)
         for path in builder.info.splits[split].filepaths
         for record in tfrecords(Path(path))
     )
@@ -142,20 +192,21 @@ def tfrecords(path: Path) -> Iterator[bytes]:
     Raises:
       CorruptDataError: the file ends inside a record.
     """
-    content = path.read_bytes()
+    size = files.size_of(path)
     start = 0
-    while start < len(content):
-        if start + 12 > len(content):
-            raise CorruptDataError(
-                f"{path}: expected 12 bytes of record header at byte {start}, "
-                f"got {len(content) - start}"
-            )
-        (length,) = struct.unpack_from("<Q", content, start)
-        end = start + 12 + length + 4
-        if end > len(content):
-            raise CorruptDataError(
-                f"{path}: expected the record at byte {start} to end at byte {end}, "
-                f"got a file of {len(content)} bytes"
-            )
-        yield content[start + 12 : end - 4]
-        start = end
+    with files.opened(path) as file:
+        while start < size:
+            header = file.read(12)
+            if len(header) < 12:
+                raise CorruptDataError(
+                    f"{path}: expected 12 bytes of record header at byte {start}, got {len(header)}"
+                )
+            (length,) = struct.unpack_from("<Q", header)
+            end = start + 12 + length + 4
+            if end > size:
+                raise CorruptDataError(
+                    f"{path}: expected the record at byte {start} to end at byte {end}, "
+                    f"got a file of {size} bytes"
+                )
+            yield file.read(length + 4)[:-4]
+            start = end

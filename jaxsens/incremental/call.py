@@ -7,7 +7,7 @@ from typing import Any
 from jaxtyping import Array
 
 from jaxsens.incremental.layout import Layout
-from jaxsens.incremental.trace import Operation
+from jaxsens.incremental.trace import Operation, apply
 from jaxsens.incremental.values import Dense, Place, Value, Windowed, full
 
 #: A window that covers more than this share of its array is not worth the moves.
@@ -55,7 +55,7 @@ class Call:
 
     def densely(self) -> list[Value]:
         """The results from whole operands: right for every operation."""
-        return [Dense(result) for result in self.operation.apply(*map(full, self.inputs))]
+        return [Dense(result) for result in apply(self.operation, [*map(full, self.inputs)])]
 
     def result(
         self, layout: Layout, *, new: Array | None = None, change: Array | None = None,

@@ -27,6 +27,7 @@ from jaxsens.incremental.values import (
     clean_window,
     inside_mask,
     only_there,
+    pad,
     there_mask,
 )
 
@@ -140,8 +141,15 @@ def convolution(call: Call) -> list[Value]:
     window = _Sliding(spans, params["window_strides"], params["padding"], spatial, out[2:])
     value = window.aligned(value)
     layout, padding = window.result(value.layout, call.clean[0].shape)
-    (change,) = call.operation.apply(value.change, kernel.value, padding=tuple(padding))
-    return [call.result(layout, change=only_there(change, layout, call.place))]
+    # Cut and padded by itself where entries fall between two strides: XLA's CPU convolution reads
+    # beyond its operand if one end is cut and the other padded.
+    cut = [(0, 0, 0)] * len(lhs)
+    for number, axis in enumerate(spatial):
+        if min(padding[number]) < 0:
+            cut[axis], padding[number] = (*padding[number], 0), (0, 0)
+    change = pad(value.change, cut)
+    (change,) = call.operation.apply(change, kernel.value, padding=tuple(padding))
+    return [call.result(layout, change=change)]
 
 
 class _Sliding:

@@ -5,7 +5,7 @@ from jaxtyping import Array
 
 from jaxsens.incremental.call import Call, Rule
 from jaxsens.incremental.layout import Layout, union
-from jaxsens.incremental.values import Clean, Value, Windowed, clean_of, clean_window, only_there
+from jaxsens.incremental.values import Clean, Value, Windowed, clean_of, clean_window
 
 _NAMES = [
     "abs",
@@ -100,7 +100,7 @@ def elementwise(call: Call) -> list[Value]:
     if jnp.issubdtype(call.clean[0].dtype, jnp.inexact):
         change = _change(call, layout)
         if change is not None:
-            return [call.result(layout, change=only_there(change, layout, call.place))]
+            return [call.result(layout, change=change)]
     return _entries(call, layout)
 
 

@@ -10,11 +10,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from jaxsens import arguments
 from jaxsens.incremental import flops
-from jaxsens.incremental.program import Program, as_shapes, count_costs, make_program
+from jaxsens.incremental.program import CleanValues, Program, as_shapes, count_costs, make_program
 from jaxsens.incremental.propagate import propagate
 from jaxsens.incremental.values import Dense, Place, Value, Windowed
 from jaxsens.perturbation import Perturbation
+from jaxsens.scalars import whole_number
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,11 @@ def explain(
     >>> found.worthwhile, found.plain / found.incremental > 10
     (True, True)
     """
+    perturbation = arguments.checked_perturbation(perturbation)
+    num_samples = whole_number("num_samples", num_samples)
+    arguments.check_function("apply_fn", apply_fn)
     extra = () if context is None else (context,)
+    arguments.check_shapes(apply_fn, params, x, extra, perturbation)
     one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), (x, extra))
     example, around = one
     shapes, platform, grid = as_shapes(params), jax.default_backend(), perturbation.grid
@@ -122,7 +128,7 @@ def explain(
     bucket = (len(program.buckets) - 1) // 2
     reached, spent = _edits(program, bucket, perturbation, num_samples, shapes, one)
     plain = _plain(program, shapes, one)
-    shapes_of = jax.eval_shape(program.clean, shapes, *one)
+    shapes_of = jax.eval_shape(program.clean, shapes, *one).values
     steps = []
     for number, operation in enumerate(program.trace.operations):
         if not operation.outputs:
@@ -160,11 +166,11 @@ def _edits(
     window = perturbation.grid.window_shape(tuple(x.shape))
     found: dict[int, Value] = {}
 
-    def edits(clean: list[Any], index: Array, windows: Array) -> Array:
+    def edits(clean: CleanValues, index: Array, windows: Array) -> Array:
         def edit(window: Array) -> Array:
             place, layout = Place(index), program.buckets[bucket][1]
             out, values = propagate(
-                program.trace, clean, program.edited, layout, window[None], place
+                program.trace, clean.values, program.edited, layout, window[None], place
             )
             found.update(values)
             return out

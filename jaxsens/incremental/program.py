@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from jaxsens.attention import is_marked
 from jaxsens.chunking import bytes_of, output_bytes
@@ -48,28 +48,91 @@ class Program:
     edited: int
     buckets: tuple[tuple[Int[np.ndarray, " _"], Layout], ...]
 
-    def clean(self, params: Any, x: Array, context: Any) -> list[Any]:
+    def clean(self, params: Any, x: Array, context: Any) -> "CleanValues":
         """All values of the model for one example."""
-        return self._values(params, x, context, prepare)
+        values = self._values(params, x, context, prepare)
+        return CleanValues(
+            values,
+            [
+                _is_finite(value) if number in self._reachable else None
+                for number, value in enumerate(values)
+            ],
+        )
 
     def forward(self, params: Any, x: Array, context: Any) -> Array:
         """The clean output, without what edits want to know besides."""
-        return self.output(self._values(params, x, context, lambda *_: None))
+        return self._output(self._values(params, x, context, lambda *_: None))
 
     def _values(self, params: Any, x: Array, context: Any, prepare: Prepare) -> list[Any]:
         one = jax.tree.map(lambda a: a[None], (x, context))
         return self.trace.values(jax.tree.leaves((params, *one)), prepare)
 
-    def output(self, clean: list[Any]) -> Array:
+    def output(self, clean: "CleanValues") -> Array:
         """The clean output."""
-        (output,) = self.trace.outputs
-        return jnp.asarray(value_of(clean, output))[0]
+        return self._output(clean.values)
 
-    def edit(self, clean: list[Any], bucket: int, index: Int[Array, ""], window: Array) -> Array:
-        """The output with new entries in the window of the bucket's position `index`."""
+    def _output(self, values: list[Any]) -> Array:
+        (output,) = self.trace.outputs
+        return jnp.asarray(value_of(values, output))[0]
+
+    @functools.cached_property
+    def _reachable(self) -> set[int]:
+        """The numbers of the values that depend on what is edited."""
+        found = {self.edited}
+        for operation in self.trace.operations:
+            for part in operation.parts or (operation,):
+                if found.intersection(each for each in part.inputs if isinstance(each, int)):
+                    found.update(part.outputs)
+        return found
+
+    @functools.cached_property
+    def rounding(self) -> float:
+        """The relative rounding error of the coarsest floating-point numbers of the model."""
+        floats = [a.dtype for a in self.trace.avals.values() if _is_inexact(a)]
+        return max((float(jnp.finfo(dtype).eps) for dtype in floats), default=0.0)
+
+    def edit(
+        self, clean: "CleanValues", bucket: int, index: Int[Array, ""], window: Array
+    ) -> tuple[Array, Bool[Array, ""]]:
+        """The output with new entries in the window of the bucket's position `index`.
+
+        Returns:
+          The output, and whether it is in doubt: the difference of two infinities, or the small
+          rest of two large numbers, somewhere on the way. Only a whole pass can tell then.
+        """
         layout, place = self.buckets[bucket][1], Place(index)
-        out, _ = propagate(self.trace, clean, self.edited, layout, window[None], place)
-        return out[0]
+        out, _ = propagate(self.trace, clean.values, self.edited, layout, window[None], place)
+        numbers = {id(value): number for number, value in enumerate(clean.values)}
+        doubt = jnp.asarray(False)
+        for value in {id(value): value for value in place.trusted}.values():
+            number = numbers.get(id(value))
+            finite = jnp.isfinite(value).all() if number is None else clean.finite[number]
+            doubt |= ~finite
+        for each in place.doubts:
+            doubt |= each
+        return out[0], doubt
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class CleanValues:
+    """What a model computes of an unedited example.
+
+    Attributes:
+      values: all values of its trace, and what rules want to know besides, by their numbers.
+      finite: for floating-point values whether all their entries are finite.
+    """
+
+    values: list[Any]
+    finite: list[Any]
+
+
+def _is_inexact(value: Any) -> bool:
+    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.inexact)
+
+
+def _is_finite(value: Any) -> Array | None:
+    return jnp.isfinite(value).all() if _is_inexact(value) else None
 
 
 def make_program(
@@ -106,7 +169,9 @@ def make_program(
 def as_shapes(tree: Any) -> Any:
     """The shapes of arrays, or of what are shapes already."""
     avals = jax.tree.map(jax.typeof, tree)
-    return jax.tree.map(lambda aval: jax.ShapeDtypeStruct(aval.shape, aval.dtype), avals)
+    return jax.tree.map(
+        lambda aval: jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type), avals
+    )
 
 
 def _rows(layout: Layout, rows: np.ndarray) -> Layout:
@@ -117,9 +182,14 @@ def _rows(layout: Layout, rows: np.ndarray) -> Layout:
 def input_layout(grid: Grid, shape: tuple[int, ...]) -> Layout:
     """The windows of a grid on a batch of one example."""
     window, num = grid.window_shape(shape), math.prod(grid.layout(shape))
-    starts = np.array([[int(s) for s in grid.start(t, shape)] for t in range(num)])
-    # A window that would hang over the edge is moved inside, as `lax.dynamic_slice` does.
-    starts = np.clip(starts.reshape(num, len(shape)), 0, np.subtract(shape, window))
+    # A grid may look its starts up in an array of its own, and this may run while JAX traces.
+    with jax.ensure_compile_time_eval():
+        starts = np.array([[int(s) for s in grid.start(t, shape)] for t in range(num)])
+    starts = starts.reshape(num, len(shape))
+    # As `lax.dynamic_slice` has it, a negative start counts from the end, and a window that would
+    # hang over the edge is moved inside.
+    starts = np.where(starts < 0, starts + np.array(shape), starts)
+    starts = np.clip(starts, 0, np.subtract(shape, window))
     touched = np.ones((num, 1), bool)
     for axis, (n, width) in enumerate(zip(shape, window, strict=True)):
         places = np.arange(1 if width == n else n) - starts[:, axis, None]
@@ -146,6 +216,7 @@ class Costs:
       buckets: how many buckets that takes.
       bytes: of the widest intermediate of one edit.
       clean_bytes: of the clean values that edits of an example take.
+      rounding: the relative rounding error of the coarsest numbers of the model.
     """
 
     plain: float
@@ -153,6 +224,7 @@ class Costs:
     buckets: int
     bytes: int
     clean_bytes: int
+    rounding: float
 
     @property
     def worthwhile(self) -> bool:
@@ -196,11 +268,13 @@ def _costs(apply_fn, leaves, tree, grid, samples, platform) -> Costs:
             total += len(positions) * flops.count_from(jaxpr, jaxpr.invars[-2:])
             widest = max(widest, *output_bytes(jaxpr))
             num_params = len(jax.tree.leaves(params))
-            kept = max(kept, _taken_bytes(jaxpr, values, set(program.trace.inputs[:num_params])))
+            of_params = set(program.trace.inputs[:num_params])
+            kept = max(kept, _taken_bytes(jaxpr, values.values, of_params))
         edits = num * samples
         plain = flops.count(jax.make_jaxpr(program.forward)(params, x, context).jaxpr)
         once = flops.count(clean.jaxpr)
-        found.append(Costs(plain, (total + once) / edits, buckets, -(-widest // samples), kept))
+        edit_bytes, each = -(-widest // samples), (total + once) / edits
+        found.append(Costs(plain, each, buckets, edit_bytes, kept, program.rounding))
     best = found[0]
     for other in found[1:]:
         if other.incremental < (1 - _WORTH_A_BUCKET) * best.incremental:
@@ -217,7 +291,7 @@ def _taken_bytes(jaxpr: Any, values: list[Any], params: set[int]) -> int:
 
 
 def _bucket_jaxpr(
-    program: Program, bucket: int, grid: Grid, samples: int, values: list[Any], x: Any
+    program: Program, bucket: int, grid: Grid, samples: int, values: CleanValues, x: Any
 ) -> Any:
     """All edits of one position, as a function of the clean values."""
     windows = jax.ShapeDtypeStruct((samples, *grid.window_shape(tuple(x.shape))), x.dtype)

@@ -291,14 +291,20 @@ class _Constants:
             return not isinstance(operand.value, jax.core.Tracer)
         return operand in self.makers
 
-    def _make(self, number: int) -> None:
-        if number in self.values:
-            return
-        operation = self.makers[number]
-        for operand in operation.inputs:
-            if isinstance(operand, int):
-                self._make(operand)
-        run([operation], self.values)
+    def _make(self, numbers: Sequence[int]) -> None:
+        """Computes these values and what they are made of, in the order of the trace."""
+        wanted: set[int] = set()
+        left = [number for number in numbers if number not in self.values]
+        while left:
+            number = left.pop()
+            if number in wanted or number in self.values:
+                continue
+            operation = self.makers[number]
+            wanted.update(operation.outputs)
+            left += [operand for operand in operation.inputs if isinstance(operand, int)]
+        # An operation with several results is run once; numbers grow in the order of the trace.
+        operations = {id(self.makers[number]): self.makers[number] for number in sorted(wanted)}
+        run(list(operations.values()), self.values)
 
     def mask(self, scores: Scores, others: Sequence[int]) -> Affine | None:
         """The scale and the offset of logits, if they are constants; as small as they can be."""
@@ -307,8 +313,7 @@ class _Constants:
         if tracers or not all(map(self._is_known, others)):
             return None
         with jax.ensure_compile_time_eval():
-            for number in others:
-                self._make(number)
+            self._make(others)
             scale, offset = scores.affine({number: self.values[number] for number in others})
             return Affine(_smallest(scale), _smallest(offset))
 

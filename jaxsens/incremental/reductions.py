@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxsens.incremental.call import Call, Rule
-from jaxsens.incremental.layout import Layout
+from jaxsens.incremental.layout import union
 from jaxsens.incremental.values import Dense, Value, Windowed, inside_mask, there_mask
 
 #: How the entries outside a window and those inside it come together, and what changes nothing.
@@ -56,7 +56,7 @@ def along_axis(call: Call) -> list[Value]:
         or not all(value.layout.same_as(values[0].layout) for value in values)
     ):
         return call.densely()
-    layout: Layout = values[0].layout
+    layout = union([value.layout for value in values], values[0].layout.shape)
     results = call.operation.apply(*(value.new for value in values))
     return [call.result(layout, new=new, output=i) for i, new in enumerate(results)]
 

@@ -27,7 +27,6 @@ from jaxsens.incremental.values import (
     Windowed,
     clean_window,
     full,
-    only_there,
     taken,
     there_mask,
 )
@@ -113,20 +112,14 @@ def slice_(call: Call) -> list[Value]:
             window = _sliced(window, axis, starts[axis], limits[axis], steps[axis])
         else:
             window = taken(window, slots[axis][None], axis, call.place)
-    if value.is_change:
-        # What hung over the edge, or fell between two steps, is no entry any more: its change is 0.
-        return [_cleared(call, layout, window)]
-    return [call.result(layout, new=window)]
+    form = "change" if value.is_change else "new"
+    return [call.result(layout, **{form: window})]  # type: ignore[arg-type]
 
 
 def _sliced(window: Array, axis: int, start: int, limit: int, step: int) -> Array:
     if (start, limit, step) == (0, window.shape[axis], 1):
         return window
     return lax.slice_in_dim(window, start, limit, step, axis)
-
-
-def _cleared(call: Call, layout: Layout, change: Array) -> Value:
-    return call.result(layout, change=only_there(change, layout, call.place))
 
 
 def pad(call: Call) -> list[Value]:
@@ -161,7 +154,7 @@ def pad(call: Call) -> list[Value]:
         return [Clean(call.clean[0])]
     layout = as_layout(shape, tables, touched)
     if value.is_change:
-        return [_cleared(call, layout, value.change)]
+        return [call.result(layout, change=value.change)]
     # Entries that were not there may be padding now: they must be clean ones.
     mask = there_mask(value.layout, call.place)
     new = value.new
@@ -193,14 +186,17 @@ def concatenate(call: Call) -> list[Value]:
         own = value.layout.tables[axis]
         across = [*tables]
         across[axis] = own
-        layout = Layout(value.layout.shape, tuple(across), value.layout.touched)
+        # An axis that is whole in the union has length 1 in `touched`.
+        whole_axes = tuple(a + 1 for a, t in enumerate(across) if t is None)
+        touched = np.asarray(value.layout.touched.any(axis=whole_axes, keepdims=True))
+        layout = Layout(value.layout.shape, tuple(across), touched)
         parts.append(getattr(value.to(layout), form))
         whole = np.broadcast_to(np.arange(size), (num, size))
         table = whole if own is None else own
         there = (table >= 0) & (table < size)
         columns.append(np.where(there, table + offset, NOWHERE))
         dims[axis] = size
-        reached.append(np.broadcast_to(value.layout.touched, (num, *dims)))
+        reached.append(np.broadcast_to(touched, (num, *dims)))
     tables[axis] = np.concatenate(columns, axis=1)
     layout = as_layout(shape, tables, np.concatenate(reached, axis=axis + 1))
     window = jnp.concatenate(parts, axis)

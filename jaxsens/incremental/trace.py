@@ -4,6 +4,7 @@ Calls (jit, remat, custom derivatives) are replaced by what they call, and a cho
 its branch. Calls of a marked function (`jaxsens.attention`) stay as they are.
 """
 
+import functools
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +12,21 @@ from typing import Any
 import jax
 from jax.extend.core import Literal
 
+from jaxsens.chunking import equations
+
 #: Parameters of an equation under which the function it calls may stand.
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _GPUS = {"cuda", "rocm"}
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2",
           "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}  # fmt: skip
+
+
+#: How a callback may be mapped without its function's seeing other axes than a model gives it.
+_SAFE_CALLBACKS = {None, "sequential", "sequential_unrolled"}
+
+
+class UnmappableError(Exception):
+    """The model itself cannot be mapped over edits; anything else that is raised is our fault."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +102,16 @@ class Trace:
 def run(operations: Sequence[Operation], values: MutableMapping[int, Any]) -> None:
     """Adds what operations give to the values that they are given."""
     for operation in operations:
-        results = operation.apply(*(value_of(values, operand) for operand in operation.inputs))
+        results = apply(operation, [value_of(values, operand) for operand in operation.inputs])
         values.update(zip(operation.outputs, results, strict=True))
+
+
+def apply(operation: Operation, inputs: Sequence[Any]) -> list[Any]:
+    """What the model's own operation gives for whole operands."""
+    try:
+        return operation.apply(*inputs)
+    except Exception as error:
+        raise UnmappableError(f"{operation.name}: {error}") from error
 
 
 def scope(place: int) -> Any:
@@ -114,7 +133,16 @@ def trace(function: Callable, *arguments: Any, platform: str, is_mark: IsMark) -
       platform: whose branch is taken where the function has one for each.
       is_mark: whether a call is an operation by itself.
     """
-    closed = jax.make_jaxpr(function)(*arguments)
+    try:
+        closed = jax.make_jaxpr(function)(*arguments)
+    except Exception as error:
+        raise UnmappableError(f"{type(error).__name__}: {error}") from error
+    for equation in equations(closed.jaxpr):
+        if equation.params.get("vmap_method") not in _SAFE_CALLBACKS:
+            raise UnmappableError(
+                f"{equation.primitive.name} would see other axes than a batch has; "
+                "vmap_method='sequential' lets it be mapped"
+            )
     flat = _Flattener(platform, is_mark)
     inputs = tuple(flat.number(atom.aval) for atom in closed.jaxpr.invars)
     outputs = flat.add(closed.jaxpr, [Constant(c) for c in closed.consts], inputs)
@@ -168,7 +196,7 @@ class _Flattener:
         self.operations.append(
             Operation(
                 name,
-                _applier(equation),
+                functools.partial(_bind, equation),
                 dict(equation.params),
                 tuple(operands),
                 outputs,
@@ -178,18 +206,15 @@ class _Flattener:
         return outputs
 
 
-def _applier(equation: Any) -> Callable[..., list[Any]]:
+def _bind(equation: Any, *inputs: Any, **changed: Any) -> list[Any]:
+    """What an equation gives for other inputs, and perhaps other parameters."""
     primitive = equation.primitive
-
-    def apply(*inputs: Any, **changed: Any) -> list[Any]:
-        # What an equation holds of a function is not what a call takes; before 0.10, JAX gives the
-        # functions by themselves.
-        params = primitive.get_bind_params({**equation.params, **changed})
-        functions, params = params if isinstance(params, tuple) else ((), params)
-        results = primitive.bind(*functions, *inputs, **params)
-        return list(results) if primitive.multiple_results else [results]
-
-    return apply
+    # What an equation holds of a function is not what a call takes; before 0.10, JAX gives the
+    # functions by themselves.
+    params = primitive.get_bind_params({**equation.params, **changed})
+    functions, params = params if isinstance(params, tuple) else ((), params)
+    results = primitive.bind(*functions, *inputs, **params)
+    return list(results) if primitive.multiple_results else [results]
 
 
 def _branch(platforms: Sequence[Sequence[str] | None], platform: str) -> int:

@@ -8,21 +8,40 @@ Sums and products with weights pass a change on without a look at the clean valu
 need new entries. Either is made from the other when it is asked for.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from jaxsens.incremental.layout import Layout, Table, contiguous, moves
+
+#: Entries of a window that are looked at to see whether large numbers have cancelled.
+_LOOKED_AT = 32
 
 
 @dataclass(frozen=True)
 class Place:
-    """The position whose window is edited: a row of every table, traced."""
+    """The position whose window is edited: a row of every table, traced.
+
+    Attributes:
+      position: which row.
+      trusted: the clean values that changes were taken from or added to: if one is not finite,
+        neither is what reuse makes of it.
+      doubts: whether a result is the small rest of two large numbers, for every place where it
+        could be.
+    """
 
     position: Int[Array, ""]
+    trusted: list[Array] = field(default_factory=list)
+    doubts: list[Bool[Array, ""]] = field(default_factory=list)
+
+    def trust(self, clean: Array) -> None:
+        """Notes that the result hangs on this clean value's being finite."""
+        if jnp.issubdtype(clean.dtype, jnp.inexact):
+            self.trusted.append(clean)
 
     def row(self, table: np.ndarray) -> Array:
         """This position's row; a constant where all positions have the same."""
@@ -47,7 +66,11 @@ class Dense:
 
 
 class Windowed:
-    """A value that differs from the clean one in a window alone."""
+    """A value that differs from the clean one in a window alone.
+
+    A change is 0 where an entry is not there, whatever is given there: sums over the window need no
+    mask of their own.
+    """
 
     def __init__(
         self,
@@ -62,7 +85,8 @@ class Windowed:
         assert given is not None
         assert given.shape == layout.window, f"{given.shape} is not {layout.window}"
         self.clean, self.layout, self.place = clean, layout, place
-        self._new, self._change = new, change
+        self._new = new
+        self._change = None if change is None else only_there(change, layout, place)
         #: Whether it was given as a change. What was given as new entries is passed on as such: the
         #: way over `new - clean` and back loses digits where the clean entry is the larger one.
         self.is_change = new is None
@@ -72,7 +96,10 @@ class Windowed:
         """The new entries of the window; anything where an entry is not there."""
         if self._new is None:
             assert self._change is not None
-            self._new = clean_window(self.clean, self.layout, self.place) + self._change
+            old = clean_window(self.clean, self.layout, self.place)
+            self._new = old + self._change
+            self.place.trust(self.clean)
+            self.place.doubts.append(_cancels(old, self._new))
         return self._new
 
     @property
@@ -84,6 +111,7 @@ class Windowed:
             # Equal infinities have no difference.
             change = jnp.where(self._new == old, jnp.zeros_like(old), self._new - old)
             self._change = only_there(change, self.layout, self.place)
+            self.place.trust(self.clean)
         return self._change
 
     def to(self, layout: Layout) -> "Windowed":
@@ -149,7 +177,7 @@ def clean_window(value: Array, layout: Layout, place: Place) -> Array:
     along = [axis for axis in axes if contiguous(layout.table(axis))]
     if along:
         padding = [(0, 0, 0)] * value.ndim
-        starts: list[Array | int] = [0] * value.ndim
+        starts = [jnp.int32(0)] * value.ndim
         sizes = list(value.shape)
         for axis in along:
             low, high = overhang(layout.table(axis), layout.shape[axis])
@@ -210,6 +238,18 @@ def only_there(change: Array, layout: Layout, place: Place) -> Array:
     return change if mask is None else jnp.where(mask, change, jnp.zeros_like(change))
 
 
+def _cancels(old: Array, new: Array) -> Bool[Array, ""]:
+    """Whether new entries are so small beside the old ones that rounding of these shows in them.
+
+    A sum loses a huge entry for all that is made of it, so a few entries stand for all: those in
+    the middle of a window, most of them along its last axis.
+    """
+    middle = tuple(n // 2 for n in new.shape[:-1])
+    looked_at = (*middle, slice(_LOOKED_AT)) if new.ndim else ()
+    before, after = (jnp.abs(value[looked_at]).max() for value in (old, new))
+    return after < math.sqrt(jnp.finfo(old.dtype).eps) * before
+
+
 def _moved(value: Array, old: Layout, new: Layout, place: Place) -> tuple[Array, Array | None]:
     """Entries from one window to another, 0 where they come from nowhere, and where they do not."""
     there: Array | None = None
@@ -260,7 +300,7 @@ def _static_take(value: Array, places: np.ndarray, axis: int) -> Array:
 def _put_run(clean: Array, window: Array, layout: Layout, place: Place) -> Array:
     """Writes runs, those over the edge into a border that is then cut off."""
     padding = [(0, 0, 0)] * clean.ndim
-    starts: list[Array | int] = [0] * clean.ndim
+    starts = [jnp.int32(0)] * clean.ndim
     for axis in layout.axes:
         low, high = overhang(layout.table(axis), layout.shape[axis])
         padding[axis] = (low, high, 0)

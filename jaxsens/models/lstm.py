@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from jaxsens.models.layers import Dropout, linear, uniform_fan_in
 from jaxsens.models.text import Embedded, Logits, Mask, TextModel, Tokens, layer_norm
-from jaxsens.tokenization import PAD_ID
+from jaxsens.special_ids import PAD_ID
 
 
 def _words_init(key, shape, dtype=jnp.float32, out_sharding=None):

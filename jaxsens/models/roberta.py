@@ -21,7 +21,7 @@ from jaxsens.models.text import (
     dense,
     layer_norm,
 )
-from jaxsens.tokenization import PAD_ID
+from jaxsens.special_ids import PAD_ID
 
 _normal = nn.initializers.normal(0.02)
 

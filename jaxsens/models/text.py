@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxsens.attention import Activation
 from jaxsens.models.attention import Heads, multi_head_attention
-from jaxsens.tokenization import PAD_ID
+from jaxsens.special_ids import PAD_ID
 
 LAYER_NORM_EPSILON = 1e-5
 

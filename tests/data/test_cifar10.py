@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import zlib
 
 import numpy as np
 import pytest
@@ -98,4 +99,18 @@ def test_pickles_are_not_opened(tmp_path):
     folder.mkdir()
     (folder / "data_batch_1").write_bytes(b"would fail if it were opened")
     with pytest.raises(UnusableSourceError, match="pickles"):
+        cifar10.read(tmp_path, "train", SPEC)
+
+
+def test_a_batch_that_is_a_copy_of_another_is_named(tmp_path, monkeypatch):
+    for i in range(1, 4):
+        write_batch(tmp_path / f"data_batch_{i}.bin", 4)
+    cifar10.read(tmp_path, "train", SPEC)  # unknown batches are fine
+    content = (tmp_path / "data_batch_2.bin").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setitem(cifar10._CRC32, zlib.crc32(content), "test_batch.bin")
+        with pytest.warns(UserWarning, match=r"data_batch_2\.bin: .* a copy of test_batch\.bin"):
+            cifar10.read(tmp_path, "train", SPEC)
+    (tmp_path / "data_batch_3.bin").write_bytes(content)
+    with pytest.warns(UserWarning, match=r"data_batch_3\.bin: .* a copy of data_batch_2\.bin"):
         cifar10.read(tmp_path, "train", SPEC)

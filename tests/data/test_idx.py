@@ -102,3 +102,13 @@ def test_official_sizes_are_required(tmp_path):
     write(tmp_path)
     with pytest.raises(data.CorruptDataError, match=r"\(60000, 28, 28\), got \(20, 28, 28\)"):
         data.load("mnist", "train", data_dir=tmp_path)
+
+
+def test_images_of_another_dataset_beside_these_labels_are_named(tmp_path, monkeypatch):
+    write(tmp_path)
+    idx.read(tmp_path, "train", SPEC)  # unknown images are fine
+    monkeypatch.setitem(idx._IMAGES_CRC32, zlib.crc32(IMAGES), "fashion_mnist")
+    with pytest.warns(UserWarning, match="images of mnist, got those of fashion_mnist, to which"):
+        idx.read(tmp_path, "train", SPEC)
+    monkeypatch.setitem(idx._IMAGES_CRC32, zlib.crc32(IMAGES), "mnist")
+    idx.read(tmp_path, "train", SPEC)

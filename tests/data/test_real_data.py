@@ -68,3 +68,23 @@ def test_fashion_mnist_is_not_taken_for_mnist():
     load("fashion_mnist", "test")
     with pytest.raises(data.CorruptDataError, match="got those of fashion_mnist"):
         data.load("mnist", "test", data_dir=Path(ROOT) / "fashion_mnist")
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_fashion_mnist_images_with_mnist_labels_are_named(tmp_path, split):
+    for name in ("mnist", "fashion_mnist"):
+        load(name, split)
+    prefix = {"train": "train", "test": "t10k"}[split]
+    for name, kind in (("fashion_mnist", "images-idx3"), ("mnist", "labels-idx1")):
+        [source] = (Path(ROOT) / name).glob(f"{prefix}-{kind}-ubyte*")
+        (tmp_path / source.name).symlink_to(source.resolve())
+    with pytest.warns(UserWarning, match="images of mnist, got those of fashion_mnist"):
+        data.load("mnist", split, data_dir=tmp_path)
+
+
+def test_the_test_batch_of_cifar10_among_those_to_train_on_is_named(tmp_path):
+    load("cifar10", "test")
+    [source] = Path(ROOT).glob("cifar10/**/test_batch.bin")
+    (tmp_path / "data_batch_5.bin").symlink_to(source.resolve())
+    with pytest.warns(UserWarning, match=r"data_batch_5\.bin: .* a copy of test_batch\.bin"):
+        data.load("cifar10", "train", data_dir=tmp_path)

@@ -167,6 +167,12 @@ def test_boolq_is_one_json_object_a_line(tmp_path, key):
         ('{"question": "A", "label": true}', "a passage, got question, label"),
         ('{"question": 3, "passage": "B", "label": true}', "a text, got 3"),
         ('{"question": "A", "passage": "B", "label": "maybe"}', "the label .* got 'maybe'"),
+        ('{"question": ' * 50_000, "a JSON object, got one that is nested too deeply"),
+        ("[" * 50_000, "a JSON object, got one that is nested too deeply"),
+        ('{"question": "A", "label": 1, "label": 0}', "a JSON object, got .* key 'label' twice"),
+        (r'{"question": "\ud800", "passage": "B", "label": true}', "a text, got half a character"),
+        (r'{"question": "A\u0000B", "passage": "B", "label": true}', "a text, got a NUL byte"),
+        (b"\xff{}", "UTF-8, got byte 0xff at place 1"),
     ],
 )
 def test_bad_json_lines_are_named(tmp_path, line, problem):
@@ -187,6 +193,7 @@ def test_bad_json_lines_are_named(tmp_path, line, problem):
         (b"3\tcaf\xe9\tB\t1", "UTF-8, got byte 0xe9 at place 6"),
         ("3\t \tB\t1", "a text, got an empty one"),
         ("3\tA\t\t1", "a text, got an empty one"),
+        (b"3\tA\0\0\tB\t1", "a text, got a NUL byte at place 2"),
         ("", "4 columns, got 1"),
         ("one column", "4 columns, got 1"),
         ("3\tA\t1", "4 columns, got 3"),
@@ -256,3 +263,9 @@ def test_an_empty_file_is_named(tmp_path):
     write(tmp_path / "qqp" / "train.tsv")
     with pytest.raises(data.CorruptDataError, match=r"line 1: .* got an empty file"):
         load_text("qqp", "train", tmp_path)
+
+
+def test_a_line_that_never_ends_is_named(tmp_path):
+    write_qqp(tmp_path, "1\tA\tB\t0", "x" * (1 << 20))
+    with pytest.raises(data.CorruptDataError, match="line 3: expected at most 1048576 bytes"):
+        load_text("qqp", "train", tmp_path, skip_bad_rows=True)

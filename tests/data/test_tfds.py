@@ -3,6 +3,7 @@
 import importlib.util
 import io
 import json
+import os
 import shutil
 import struct
 import sys
@@ -191,3 +192,129 @@ def test_a_missing_package_makes_the_source_unusable(root, monkeypatch):
 def test_nothing_prepared_is_none(tmp_path):
     (tmp_path / "mnist" / "3.0.1").mkdir(parents=True)
     assert reader.read_prepared(tmp_path, "train", data.spec("mnist")) is None
+
+
+# ------------------------------------------------------------------------- folders from elsewhere
+
+EVIL = "jaxsens_evil_module.Feature"
+
+
+def legacy(feature):
+    """The layout of features.json up to TFDS 4.3."""
+    return {"type": feature, "content": {}}
+
+
+def foreign(change):
+    """Returns what puts the name of a foreign class into features.json."""
+
+    def damage(folder):
+        path = folder / "features.json"
+        features = json.loads(path.read_text())
+        path.write_text(json.dumps(change(features)))
+
+    return damage
+
+
+def nested(name, value):
+    def change(features):
+        features["featuresDict"]["features"][name] = value
+        return features
+
+    return foreign(change)
+
+
+def write_info(folder):
+    edit_info(folder, lambda info: info.update(features={"pythonClassName": EVIL, "text": {}}))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        foreign(lambda features: features | {"pythonClassName": EVIL}),
+        nested("label", {"pythonClassName": EVIL, "classLabel": {"numClasses": "10"}}),
+        nested("label", {"python_class_name": EVIL, "classLabel": {"numClasses": "10"}}),
+        nested(
+            "label",
+            {
+                "pythonClassName": "tensorflow_datasets.core.features.features_dict.FeaturesDict",
+                "jsonFeature": {"json": json.dumps({"a": legacy(EVIL)})},
+            },
+        ),
+        foreign(lambda features: legacy(EVIL)),
+        foreign(
+            lambda features: {
+                "type": "tensorflow_datasets.core.features.features_dict.FeaturesDict",
+                "content": {"label": legacy(EVIL)},
+            }
+        ),
+        lambda folder: (folder / "features.json").write_text(
+            f'{{"pythonClassName": "{EVIL}", "pythonClassName": '
+            '"tensorflow_datasets.core.features.text_feature.Text", "text": {}}'
+        ),
+        write_info,
+    ],
+)
+def test_a_module_that_the_folder_names_is_never_imported(root, tmp_path, monkeypatch, damage):
+    (tmp_path / "jaxsens_evil_module.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    damage(root / "mnist" / "3.0.1")
+    with pytest.raises(data.CorruptDataError, match=f"own, got '{EVIL}'.*use another copy") as e:
+        data.load("mnist", "train", data_dir=root)
+    assert "\n" not in str(e.value)
+    assert "jaxsens_evil_module" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "expected JSON, got something else"),
+        (b"[" * 50_000, "nested too deeply"),
+        (b"\xff\xff", "expected JSON, got something else"),
+        (None, "expected features.json, got none"),
+    ],
+)
+def test_a_damaged_description_is_one_line(root, content, message):
+    path = root / "mnist" / "3.0.1" / "features.json"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(data.CorruptDataError, match=message) as caught:
+        data.load("mnist", "train", data_dir=root)
+    assert str(caught.value).isprintable()
+
+
+def test_examples_elsewhere_or_in_a_pipe_are_not_read(root):
+    folder = root / "mnist" / "3.0.1"
+    shard = next(folder.glob("mnist-train*"))
+    shard.rename(shard.with_name("real"))
+    with pytest.raises(data.DatasetNotFoundError, match=r"mnist-train.* is not there"):
+        data.load("mnist", "train", data_dir=root)
+    os.mkfifo(shard)
+    with pytest.raises(data.CorruptDataError, match="expected a file, got a named pipe"):
+        data.load("mnist", "train", data_dir=root)
+    shard.unlink()
+
+    def elsewhere(info):
+        for split in info["splits"]:
+            split["filepathTemplate"] = "../../../{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+
+    edit_info(folder, elsewhere)
+    with pytest.raises(data.CorruptDataError, match="expected its examples in it, got"):
+        data.load("mnist", "train", data_dir=root)
+
+
+@pytest.mark.parametrize("lengths", [["9" * 12], []])
+def test_an_impossible_number_of_examples_is_named(root, lengths):
+    edit_info(root / "mnist" / "3.0.1", lambda info: info["splits"][0].update(shardLengths=lengths))
+    split = json.loads((root / "mnist" / "3.0.1" / "dataset_info.json").read_text())["splits"][0]
+    got = sum(map(int, lengths))
+    message = f"expected one to .*0000 {split['name']} examples, got {got}"
+    with pytest.raises(data.CorruptDataError, match=message):
+        data.load("mnist", split["name"], data_dir=root)
+
+
+def test_an_image_of_another_size_is_not_decoded(root):
+    with pytest.raises(data.CorruptDataError, match=r"\(28, 28, 1\), got uint8 .*\(900, 900, 1\)"):
+        reader._image(root, png(np.zeros((900, 900), np.uint8)).getvalue(), data.spec("mnist"))
+    with pytest.raises(data.CorruptDataError, match="got mode I;16 of shape"):
+        reader._image(root, png(np.zeros((28, 28), np.uint16)).getvalue(), data.spec("mnist"))

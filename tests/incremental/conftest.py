@@ -44,8 +44,9 @@ def compare():
             return outputs
 
         for context in contexts:
-            for plain, edits in both(params, x, context):
+            for plain, (edits, doubt) in both(params, x, context):
                 assert np.isfinite(plain).all()
+                assert not doubt.any()
                 plain = np.asarray(plain, np.float64).reshape(len(plain), -1)
                 worst = np.abs(plain - np.reshape(edits, plain.shape)).max(axis=1, initial=0)
                 assert (worst <= tolerance * np.abs(plain).max(axis=1, initial=1)).all()

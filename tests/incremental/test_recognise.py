@@ -248,7 +248,7 @@ def test_it_is_what_it_was_made_of():
     made = make_program(model(tokens_first), (), shape, (), Tokens(), "cpu", 1)
     clean = made.clean((), jnp.asarray(ROWS), ())
     (found,) = (operation for operation in made.trace.operations if operation.parts)
-    (out,) = found.apply(*(clean[number] for number in found.inputs))
+    (out,) = found.apply(*(clean.values[number] for number in found.inputs))
     np.testing.assert_array_equal(out, clean[found.outputs[0]])
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from jaxsens.data import download
 from jaxsens.data.errors import UnusableSourceError
+from jaxsens.data.text.files import MAX_FILE
 from jaxsens.data.text.spec import TextSpec
 from jaxsens.data.tfds import first_line, quiet
 
@@ -80,7 +81,11 @@ def _unzip(path: Path) -> None:
         for member in archive.namelist():
             name = PurePosixPath(member)
             if name.name in _KEPT and "__MACOSX" not in name.parts:
-                (Path(temporary) / name.name).write_bytes(archive.read(member))
+                with archive.open(member) as stream:
+                    content = stream.read(MAX_FILE + 1)
+                if len(content) > MAX_FILE:
+                    raise ValueError(f"{member}: expected at most {MAX_FILE} bytes, got more")
+                (Path(temporary) / name.name).write_bytes(content)
         for entry in Path(temporary).iterdir():
             os.replace(entry, path.parent / entry.name)
     path.unlink()

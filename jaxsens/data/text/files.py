@@ -5,13 +5,15 @@ characters: GLUE has lone ones, so a csv reader with quoting would silently join
 `\n` or `\r\n` only; other line separators of Unicode occur inside texts.
 """
 
-import json
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxsens.data import files
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
+from jaxsens.data.strict_json import parse as parse_json
 from jaxsens.data.text.rows import BadRowError, Example, collect, decoded, example
 from jaxsens.data.text.spec import TEXT_SPLITS, TextSpec
 from jaxsens.data.texts import Texts
@@ -21,6 +23,9 @@ _MSR_TRAIN = "msr_paraphrase_train.txt"
 _MSR_DEV_IDS = ("mrpc_dev_ids.tsv", "dev_ids.tsv", "data_mrpc_dev_ids.tsv")
 _MSR_ID_COLUMNS = ("#1 ID", "#2 ID")
 _IMDB_CLASSES = ("neg", "pos")
+#: The largest file of the datasets here has 60 MB, the longest row 20 kB.
+MAX_FILE = 1 << 28
+_MAX_ROW = 1 << 20
 
 
 def read(folder: Path, split: str, spec: TextSpec, *, skip_bad_rows: bool = False) -> Texts | None:
@@ -76,10 +81,11 @@ def read_jsonl(path: Path, spec: TextSpec, *, skip_bad_rows: bool = False) -> Te
     """
 
     def parse(line: bytes) -> Example:
+        decoded(line)  # for its message
         try:
-            row = json.loads(decoded(line))
-        except json.JSONDecodeError as error:
-            raise BadRowError(f"expected a JSON object, got {line[:40]!r} ({error.msg})") from None
+            row = parse_json(line)
+        except ValueError as error:
+            raise BadRowError(f"expected a JSON object, got {error}") from None
         if not isinstance(row, dict):
             raise BadRowError(f"expected a JSON object, got a {type(row).__name__}")
         return from_features(row, spec)
@@ -98,23 +104,24 @@ def from_features(row: dict[str, Any], spec: TextSpec) -> Example:
     for names in (spec.first, spec.second or spec.first, spec.label):
         name = next((name for name in names if name in row), None)
         if name is None:
-            raise BadRowError(f"expected a {' or '.join(names)}, got {', '.join(map(str, row))}")
+            got = ", ".join(map(str, row))[:200]
+            raise BadRowError(f"expected a {' or '.join(names)}, got {got}")
         values.append(row[name])
     first, second, label = values
     for text in (first, second):
         if not isinstance(text, str | bytes):
-            raise BadRowError(f"expected a text, got {text!r}")
+            raise BadRowError(f"expected a text, got {repr(text)[:40]}")
     return example(first, second if spec.second else None, label, spec.classes)
 
 
 def _find(folder: Path, split: str, spec: TextSpec) -> Path | None:
     named_after_it = {Path(name).name.lower() for name in spec.folders}
-    is_its_own = folder.resolve().name.lower() in named_after_it
+    is_its_own = Path(os.path.realpath(folder)).name.lower() in named_after_it
     for stem in spec.file_stems(split):
         for ending in ("tsv", "jsonl"):
             patterns = (f"{spec.name}_{stem}.{ending}", f"{spec.name}_{stem}_[0-9]*.{ending}")
-            paths = sorted(path for pattern in patterns for path in folder.glob(pattern))
-            if is_its_own and (folder / f"{stem}.{ending}").is_file():
+            paths = sorted(path for pattern in patterns for path in files.listed(folder, pattern))
+            if is_its_own and files.is_there(folder / f"{stem}.{ending}"):
                 paths.insert(0, folder / f"{stem}.{ending}")
             if len(paths) > 1:
                 names = ", ".join(path.name for path in paths)
@@ -128,9 +135,10 @@ def _find(folder: Path, split: str, spec: TextSpec) -> Path | None:
 
 
 def _read_original(folder: Path, split: str, spec: TextSpec, skip_bad_rows: bool) -> Texts | None:
-    if spec.name == "mrpc" and (folder / _MSR_TRAIN).is_file():
+    if spec.name == "mrpc" and files.is_there(folder / _MSR_TRAIN):
         return _read_msr(folder, split, spec, skip_bad_rows)
-    roots = [path for path in (folder / "aclImdb", folder) if (path / "train" / "pos").is_dir()]
+    candidates = (folder / "aclImdb", folder)
+    roots = [path for path in candidates if files.is_there(path / "train" / "pos")]
     if spec.name == "imdb" and roots:
         return _read_acl_imdb(roots[0], split, spec, skip_bad_rows)
     return None
@@ -138,7 +146,7 @@ def _read_original(folder: Path, split: str, spec: TextSpec, skip_bad_rows: bool
 
 def _read_msr(folder: Path, split: str, spec: TextSpec, skip_bad_rows: bool) -> Texts:
     """Microsoft's training file, cut into GLUE's train and validation by a list of pairs of ids."""
-    lists = [folder / name for name in _MSR_DEV_IDS if (folder / name).is_file()]
+    lists = [folder / name for name in _MSR_DEV_IDS if files.is_there(folder / name)]
     if not lists:
         raise DatasetNotFoundError(
             f"{folder} has {_MSR_TRAIN}, but not {' or '.join(_MSR_DEV_IDS)}, which says which "
@@ -165,9 +173,9 @@ def _read_acl_imdb(root: Path, split: str, spec: TextSpec, skip_bad_rows: bool) 
 
     def parse(path: Path) -> Example:
         label = _IMDB_CLASSES.index(path.parent.name)
-        return example(path.read_bytes(), None, label, spec.classes)
+        return example(files.read_bytes(path, _MAX_ROW), None, label, spec.classes)
 
-    paths = [path for name in _IMDB_CLASSES for path in sorted((folder / name).glob("*.txt"))]
+    paths = [path for name in _IMDB_CLASSES for path in files.listed(folder / name, "*.txt")]
     rows = ((f"{path.parent.name}/{path.name}", path) for path in paths)
     return collect(folder, rows, parse, skip_bad_rows=skip_bad_rows)
 
@@ -210,7 +218,14 @@ def _column(path: Path, header: Sequence[str], names: Sequence[str]) -> int:
 
 
 def _lines(path: Path) -> list[bytes]:
-    lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    if not lines[-1]:
-        lines.pop()  # what follows the last newline is not a line
-    return [line.removesuffix(b"\r") for line in lines]
+    lines: list[bytes] = []
+    with files.opened(path, MAX_FILE) as file:
+        while line := file.readline(_MAX_ROW + 1):
+            if len(line) > _MAX_ROW:
+                raise CorruptDataError(
+                    f"{path}, line {len(lines) + 1}: expected at most {_MAX_ROW} bytes, got more"
+                )
+            lines.append(line.removesuffix(b"\n").removesuffix(b"\r"))
+    if lines:
+        lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
+    return lines

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from jaxsens.data import paraphrases
 from jaxsens.data.errors import DatasetNotFoundError, UnusableSourceError
-from jaxsens.data.registry import require_known, search_paths
+from jaxsens.data.registry import download_roots, require_known, search_paths
 from jaxsens.data.text import files
 from jaxsens.data.text.fetch import fetch_text
 from jaxsens.data.text.prepared import read_prepared
 from jaxsens.data.text.spec import TEXT_SPLITS, TextSpec, text_spec
 from jaxsens.data.texts import Texts
+from jaxsens.data.tfds import shared_roots
 
 
 def load_text(
@@ -55,9 +56,12 @@ def load_text(
     if name == "paraphrases":
         return paraphrases.read(split)
 
-    shared = [os.environ.get("TFDS_DATA_DIR"), "~/tensorflow_datasets"]
-    roots = search_paths([data_dir or os.environ.get("JAXSENS_DATA"), *shared])
+    roots = search_paths([data_dir or os.environ.get("JAXSENS_DATA"), *shared_roots()])
     read_files = functools.partial(files.read, split=split, spec=spec, skip_bad_rows=skip_bad_rows)
+
+    def downloaded(root: Path) -> Texts | None:
+        return read_files(fetch_text(root, spec))
+
     sources: list[Callable[[], Texts | None]] = [
         *(
             functools.partial(read_files, root / folder)
@@ -68,7 +72,7 @@ def load_text(
             functools.partial(read_prepared, root, split, spec, skip_bad_rows=skip_bad_rows)
             for root in roots
         ),
-        lambda: read_files(fetch_text(search_paths([data_dir, *shared])[0], spec)),
+        *(functools.partial(downloaded, root) for root in download_roots(data_dir)),
     ]
     reasons = []
     for source in sources:

@@ -1,11 +1,12 @@
 """A text dataset that TensorFlow Datasets has prepared on disk, read without TensorFlow."""
 
+import itertools
 import logging
 from pathlib import Path
 from typing import Any
 
 from jaxsens.data import tfds
-from jaxsens.data.errors import CorruptDataError, UnusableSourceError
+from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError, UnusableSourceError
 from jaxsens.data.text.files import from_features
 from jaxsens.data.text.rows import collect
 from jaxsens.data.text.spec import TextSpec
@@ -38,7 +39,7 @@ def read_prepared(
     try:
         with tfds.quiet():
             rows = _rows(folder, name)
-    except (CorruptDataError, UnusableSourceError):
+    except (CorruptDataError, DatasetNotFoundError, UnusableSourceError):
         raise
     except ImportError as error:
         raise UnusableSourceError(f"{folder} needs a package that is missing: {error}") from None
@@ -57,19 +58,13 @@ def read_prepared(
 
 
 def _rows(folder: Path, split: str) -> list[dict[str, Any]]:
-    import tensorflow_datasets  # two seconds of import, and nothing else here needs it
-
-    builder = tensorflow_datasets.builder_from_directory(folder)
-    if split not in builder.info.splits:
-        raise CorruptDataError(
-            f"{folder}: expected a split called {split}, got {', '.join(builder.info.splits)}"
-        )
-    rows = list(tfds.read_examples(builder, split))
+    builder = tfds.open_prepared(folder, split)
     promised = builder.info.splits[split].num_examples
+    rows = list(itertools.islice(tfds.read_examples(builder, split), promised + 1))
     if len(rows) != promised:
         raise CorruptDataError(
-            f"{folder}: dataset_info.json promises {promised} {split} examples, got {len(rows)}; "
-            f"prepare it again"
+            f"{folder}: dataset_info.json promises {promised} {split} examples, got "
+            f"{len(rows)}{' or more' if len(rows) > promised else ''}; prepare it again"
         )
     # From a damaged shard TFDS decodes records that lack their features.
     if any(value is None for row in rows for value in row.values()):

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from jaxsens.data.errors import CorruptDataError
+from jaxsens.data.errors import CorruptDataError, one_line
 from jaxsens.data.texts import Texts
 
 Raw = TypeVar("Raw")
@@ -39,7 +39,8 @@ def example(
       classes: the names of label 0 and label 1.
 
     Raises:
-      BadRowError: a text is not UTF-8 or empty, or the label is neither number nor name.
+      BadRowError: a text is not UTF-8, empty or holds what no text has, or the label is neither
+        number nor name.
     """
     text = _text(label) if isinstance(label, bytes) else str(label)
     for number, name in enumerate(classes):
@@ -87,7 +88,7 @@ def collect(
         try:
             examples.append(parse(row))
         except BadRowError as problem:
-            problems.append(f"{place}: {problem}")
+            problems.append(one_line(f"{place}: {problem}"))
             if not skip_bad_rows:
                 raise CorruptDataError(
                     f"{source}, {problems[0]}; mend it, or leave out such rows with "
@@ -119,4 +120,8 @@ def _text(content: bytes | str) -> str:
     text = (decoded(content) if isinstance(content, bytes) else content).strip()
     if not text:
         raise BadRowError("expected a text, got an empty one")
+    if "\0" in text:  # what a disk or a broken download leaves where nothing was written
+        raise BadRowError(f"expected a text, got a NUL byte at place {text.index(chr(0)) + 1}")
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise BadRowError("expected a text, got half a character (a lone surrogate)")
     return text
