@@ -254,10 +254,11 @@ class RunFolder:
             data: Its content; text is written as UTF-8.
         """
         self.require_held()
-        write_atomic(self.path / name, data)
         content = data.encode() if isinstance(data, str) else data
         line = f"{hashlib.sha256(content).hexdigest()}  {Path(name).name}\n"
+        # First, because a file without a checksum would count as intact.
         write_atomic(_checksum_file(self.path / name), line)
+        write_atomic(self.path / name, content)
 
     def intact(self, name: str) -> bool:
         """Whether a file below the folder is there and is what ``write`` wrote.
