@@ -22,13 +22,13 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxsens.checkpoint import Checkpoints
-from jaxsens.progress import Bar
+from jaxsens.checkpoint import DamagedCheckpointError, training_identity
+from jaxsens.progress import Bar, say
 from jaxsens.runfolder import RunFolder
 from jaxsens.training import SECONDS_BETWEEN_CHECKPOINTS, TrainingDivergedError
 
 from .grokking_tasks import Data, Params, Task
-from .study import records_of
+from .study import open_checkpoints, records_of
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,17 @@ def train(training: Training, folder: RunFolder, *, key: PRNGKeyArray) -> State:
     name, schedule = training.name, training.evaluations
     recorded = {record["epoch"] for record in records_of(folder, name)}
     lanes, state, done = make_lanes(training), start(training), 0
-    checkpoints = Checkpoints(folder.checkpoints / name)
-    if kept := checkpoints.epochs():
-        state, done = checkpoints.restore(kept[-1], like=state), kept[-1]
     clock = saved = time.monotonic()
-    with Bar(f"{name}: training", "epochs", training.epochs) as bar:
+    with (
+        open_checkpoints(folder, name, training_identity(training, key)) as checkpoints,
+        Bar(f"{name}: training", "epochs", training.epochs) as bar,
+    ):
+        while kept := checkpoints.epochs():
+            try:
+                state, done = checkpoints.restore(kept[-1], like=state), kept[-1]
+                break
+            except DamagedCheckpointError as error:
+                say(f"{error}; the one before it is taken")
         for epoch in (e for e in schedule if e >= done):
             state = _advance(training, lanes, state, jnp.int32(epoch - done))
             done = epoch
@@ -121,7 +127,6 @@ def train(training: Training, folder: RunFolder, *, key: PRNGKeyArray) -> State:
             if time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS or epoch == training.epochs:
                 checkpoints.save(epoch, state)
                 saved = time.monotonic()
-    checkpoints.close()
     return state
 
 

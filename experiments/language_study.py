@@ -42,7 +42,7 @@ from .language_tasks import (
     paper_values,
     scale,
 )
-from .study import require_batch
+from .study import cached, require_batch
 
 #: Bucket lengths of measurements: fewer than in training, for each compiles anew for every way of
 #: measuring.
@@ -235,15 +235,14 @@ class TextData:
 
 def encode(config: Config, corpus: Corpus, folder: RunFolder) -> TextData:
     """Token ids, by a tokenizer that the run folder keeps; and which texts are measured."""
+
+    def make() -> str:
+        if config.tokenizer is not None:
+            return bpe.load_vocabulary_files(config.tokenizer).to_str()
+        return bpe.train_bpe(corpus.train.strings(), config.vocab_size or 1).to_str()
+
     file = folder.path / "tokenizer.json"
-    if not file.exists():
-        made = (
-            bpe.load_vocabulary_files(config.tokenizer)
-            if config.tokenizer is not None
-            else bpe.train_bpe(corpus.train.strings(), config.vocab_size or 1)
-        )
-        bpe.save_tokenizer(made, file)
-    tokenizer = bpe.load_tokenizer(file)
+    tokenizer = cached(folder, file.name, make, lambda _: bpe.load_tokenizer(file))
 
     def encoded(texts: Texts) -> Encoded:
         return Encoded(bpe.encode(tokenizer, texts, config.max_length or 128), texts.labels)

@@ -36,13 +36,13 @@ from jaxsens import corruptions, data
 from jaxsens.cli.bounds import Count, OneOf, Range, Several
 from jaxsens.intervals import rank_correlation
 from jaxsens.results import Results, environment
-from jaxsens.runfolder import RunFolder, write_atomic
+from jaxsens.runfolder import RunFolder
 from jaxsens.training import correct
 
 from . import robustness_views as views
 from . import vision_study
 from .interventions import InterventionConfig
-from .study import Record, seconds
+from .study import Record, cached, seconds
 from .views import training_figure
 from .vision_study import Arm, Images
 from .vision_views import sensitivity_table, training_note
@@ -97,6 +97,12 @@ class Corrupted:
     clean: tuple[UInt8[np.ndarray, "n H W 3"], Int[np.ndarray, " n"]]
     tests: dict[str, corruptions.CorruptedSet]
 
+    def sources(self) -> dict[str, Any]:
+        """What was read, not computed (see `jaxsens.fingerprint.fingerprint`)."""
+        tests = self.tests.items()
+        official = {n: test for n, test in tests if test.source != corruptions.REGENERATED}
+        return {"images": self.images, "tests": official}
+
 
 def load(config: Config, data_dir: Path | None) -> Corrupted:
     """The clean images, and the corrupted test sets: read or made."""
@@ -128,12 +134,13 @@ def _corrupted(
 def run(config: Config, loaded: Corrupted, folder: RunFolder) -> Results:
     """Trains, measures, corrupts, compares."""
     arms = config.arms()
+    outcomes = {}
     for each in arms:
-        vision_study.train(
+        state = vision_study.train(
             config, loaded.images, each, folder, _tester(config, loaded, each, folder)
         )
+        outcomes[each.name] = _final_outcomes(loaded, each, folder, state.variables)
     estimates = {each.name: vision_study.estimate_of(folder, each) for each in arms}
-    outcomes = {each.name: _outcomes(folder, each) for each in arms}
     errors = {name: ~found[1:] for name, found in outcomes.items()}
     source = next(iter(loaded.tests.values())).source
     rank = rank_correlation(
@@ -191,34 +198,45 @@ def _tester(config: Config, loaded: Corrupted, each: Arm, folder: RunFolder) -> 
     """Accuracy, clean and on every corruption, at every evaluation; by image at the last."""
 
     def test(epoch: int, variables: Any) -> Record:
-        outcomes = np.stack(
-            [
-                correct(
-                    each.model.apply,
-                    variables,
-                    images.astype(np.float32) / np.float32(127.5) - 1,
-                    labels.astype(np.int32),
-                )
-                for images, labels in (
-                    loaded.clean,
-                    *((test.images, test.labels) for test in loaded.tests.values()),
-                )
-            ]
+        final = epoch == config.epochs
+        outcomes = (
+            _final_outcomes(loaded, each, folder, variables)
+            if final
+            else _outcomes(loaded, each, variables)
         )
-        if epoch == config.epochs:
-            buffer = io.BytesIO()
-            np.save(buffer, outcomes, allow_pickle=False)
-            write_atomic(_outcome_file(folder, each), buffer.getvalue())
         clean, *accuracies = outcomes.mean(axis=1).tolist()
         return {"clean": clean, "corrupted": dict(zip(loaded.tests, accuracies, strict=True))}
 
     return test
 
 
-def _outcome_file(folder: RunFolder, each: Arm) -> Path:
-    return folder.path / "corrupted" / f"{each.name}.npy"
+def _outcomes(loaded: Corrupted, each: Arm, variables: Any) -> Bool[np.ndarray, "rows n"]:
+    """Which images are recognised: clean in the first row, then each corruption."""
+    tests = [(test.images, test.labels) for test in loaded.tests.values()]
+    return np.stack(
+        [
+            correct(
+                each.model.apply,
+                variables,
+                images.astype(np.float32) / np.float32(127.5) - 1,
+                labels.astype(np.int32),
+            )
+            for images, labels in (loaded.clean, *tests)
+        ]
+    )
 
 
-def _outcomes(folder: RunFolder, each: Arm) -> Bool[np.ndarray, "rows n"]:
-    """Which images were recognised: clean in the first row, then each corruption."""
-    return np.load(_outcome_file(folder, each), allow_pickle=False)
+def _final_outcomes(
+    loaded: Corrupted, each: Arm, folder: RunFolder, variables: Any
+) -> Bool[np.ndarray, "rows n"]:
+    """The same at the end of training, kept in the run folder."""
+
+    def make() -> bytes:
+        buffer = io.BytesIO()
+        np.save(buffer, _outcomes(loaded, each, variables), allow_pickle=False)
+        return buffer.getvalue()
+
+    def parse(content: bytes) -> Bool[np.ndarray, "rows n"]:
+        return np.load(io.BytesIO(content), allow_pickle=False)
+
+    return cached(folder, f"corrupted/{each.name}.npy", make, parse)

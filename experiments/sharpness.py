@@ -23,7 +23,6 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import flax.linen as nn
@@ -34,11 +33,11 @@ import jaxsens
 from jaxsens import Gaussian, SharpnessEstimate, data, figures
 from jaxsens.cli.bounds import LARGEST, Range, Runs, Several, Sigma
 from jaxsens.results import Claim, Figure, Results, Table, environment
-from jaxsens.runfolder import RunFolder, write_atomic
+from jaxsens.runfolder import RunFolder
 
 from . import vision_study
 from .interventions import InterventionConfig
-from .study import kept, records_of, seconds
+from .study import cached_estimate, kept, records_of, seconds
 from .views import less_sensitive, training_figure
 from .vision_study import Arm, Images, load
 from .vision_tasks import ModelName, Preset
@@ -98,7 +97,7 @@ def run(config: Config, images: Images, folder: RunFolder) -> Results:
     for each in arms:
         along = functools.partial(_along, config, images, each, folder)
         variables = vision_study.train(config, images, each, folder, along).variables
-        sharp[each.name] = SharpnessEstimate.from_json(_file(folder, each).read_text("utf-8"))
+        sharp[each.name] = _final_sharpness(config, images, each, folder, variables)
         if config.released:
             measure = functools.partial(_sharpness, config, images, each, variables, training=True)
             released[each.name] = kept(
@@ -174,14 +173,20 @@ def _in_training_mode(model: nn.Module) -> Any:
 def _along(
     config: Config, images: Images, each: Arm, folder: RunFolder, epoch: int, variables: Any
 ) -> dict[str, Any]:
-    estimate = _sharpness(config, images, each, variables)
-    if epoch == config.epochs:
-        write_atomic(_file(folder, each), estimate.to_json())
+    final = epoch == config.epochs
+    estimate = (
+        _final_sharpness(config, images, each, folder, variables)
+        if final
+        else _sharpness(config, images, each, variables)
+    )
     return {"sharpness": estimate.summary()}
 
 
-def _file(folder: RunFolder, each: Arm) -> Path:
-    return folder.path / "sharpness" / f"{each.name}.json"
+def _final_sharpness(
+    config: Config, images: Images, each: Arm, folder: RunFolder, variables: Any
+) -> SharpnessEstimate:
+    measure = functools.partial(_sharpness, config, images, each, variables)
+    return cached_estimate(folder, f"sharpness/{each.name}.json", measure, SharpnessEstimate)
 
 
 def _flatter(changed: Arm, base: Arm, sharp: Estimates, kind: str) -> Claim:

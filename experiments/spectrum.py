@@ -41,7 +41,7 @@ from . import spectrum_figures as drawings
 from . import spectrum_scan as scan
 from . import spectrum_views as views
 from .character_training import Task, train_characters
-from .study import stage
+from .study import records, stage
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 
@@ -243,7 +243,7 @@ def run(config: Config, data: None, folder: RunFolder) -> Results:
         },
         config=dataclasses.asdict(config),
         environment=environment(),
-        seconds=sum(record["seconds"] for record in folder.metrics() if "stage" in record),
+        seconds=sum(record["seconds"] for record in records(folder) if "stage" in record),
     )
 
 

@@ -4,7 +4,7 @@ At every evaluation one record goes into metrics.jsonl, under the model's name. 
 killed goes on where it was; models that another run trained in the same way can be taken from it.
 """
 
-import json
+import contextlib
 import math
 import shutil
 import time
@@ -14,17 +14,18 @@ from typing import Any, TypeVar
 
 from jaxtyping import Array, PRNGKeyArray
 
-from jaxsens import SensitivityEstimate, SharpnessEstimate
-from jaxsens.checkpoint import Checkpoints
-from jaxsens.progress import Bar
+from jaxsens import SensitivityEstimate, SharpnessEstimate, files, run_identity
+from jaxsens.checkpoint import Checkpoints, training_identity
+from jaxsens.progress import Bar, say
 from jaxsens.results import plain
-from jaxsens.runfolder import RunFolder, write_atomic
+from jaxsens.runfolder import RunFolder, WorkdirError
 from jaxsens.training import Trainer, TrainState, fit
 
 Record = dict[str, Any]
 #: `evaluate(epoch, variables) -> fields of the record`.
 Evaluate = Callable[[int, Any], Record]
 EstimateT = TypeVar("EstimateT", SensitivityEstimate, SharpnessEstimate)
+ContentT = TypeVar("ContentT")
 
 
 def require_batch(batch_size: int, num_train: int, epochs: int = 1) -> None:
@@ -76,16 +77,16 @@ def follow(
 
     def record(epoch: int, state: TrainState) -> None:
         nonlocal clock
-        if epoch in recorded:
-            return
         fields = evaluate(epoch, state.variables)
         now = time.monotonic()
         folder.append({"model": name, "epoch": epoch} | fields | {"seconds": now - clock})
         clock = now
 
-    checkpoints = Checkpoints(folder.checkpoints / name, every)
-    with Bar(f"{label}: training", "epochs", trainer.epochs) as bar:
-        state = fit(
+    with (
+        open_checkpoints(folder, name, training_identity(trainer, key), every) as checkpoints,
+        Bar(f"{label}: training", "epochs", trainer.epochs) as bar,
+    ):
+        return fit(
             trainer,
             x,
             y,
@@ -93,10 +94,58 @@ def follow(
             checkpoints=checkpoints,
             evaluate=record,
             every=every,
+            evaluated=recorded,
             on_epoch=lambda epoch, loss: bar.update(epoch, trainer.epochs, f"loss {loss:.4f}"),
+            on_damage=say,
         )
-    checkpoints.close()
-    return state
+
+
+def open_checkpoints(
+    folder: RunFolder, name: str, training: dict[str, str], every: int | None = None
+) -> contextlib.closing[Checkpoints]:
+    """A model's checkpoints in the run's folder, for a `with` block.
+
+    Args:
+      folder: the run's folder.
+      name: the model's name.
+      training: see `jaxsens.checkpoint.training_identity`.
+      every: checkpoints of multiples of it are kept.
+    """
+    path = folder.checkpoints / name
+    return contextlib.closing(Checkpoints(path, every, training, folder.require_held))
+
+
+def cached(
+    folder: RunFolder,
+    name: str,
+    make: Callable[[], str | bytes],
+    parse: Callable[[bytes], ContentT],
+) -> ContentT:
+    """What a file of the run's folder holds; made now if the file is missing or damaged.
+
+    Args:
+      folder: the run's folder.
+      name: the file, as in "estimates/cnn.json".
+      make: computes its content.
+      parse: understands it; whatever it raises means damage.
+    """
+    file = folder.path / name
+    if folder.intact(name):
+        with contextlib.suppress(Exception):  # damage may show in any way
+            return parse(file.read_bytes())
+    if file.exists():
+        say(f"{file} is damaged; it is computed again")
+    folder.write(name, make())
+    return parse(file.read_bytes())
+
+
+def cached_estimate(
+    folder: RunFolder, name: str, measure: Callable[[], EstimateT], kind: Any = SensitivityEstimate
+) -> EstimateT:
+    """The estimate in a file of the run's folder; see `cached`."""
+    return cached(
+        folder, name, lambda: measure().to_json(), lambda data: kind.from_json(data.decode())
+    )
 
 
 def kept(
@@ -115,19 +164,24 @@ def kept(
       kind: the class of what it gives.
       where: subfolder of the run's folder.
     """
-    file = folder.path / where / f"{name}.json"
-    if not file.exists():
+    took: list[float] = []
+
+    def timed() -> EstimateT:
         started = time.perf_counter()
-        write_atomic(file, measure().to_json())
-        took = time.perf_counter() - started
-        folder.append({"stage": f"{where}/{name}", "seconds": took})
-    return kind.from_json(file.read_text("utf-8"))
+        estimate = measure()
+        took.append(time.perf_counter() - started)
+        return estimate
+
+    estimate = cached_estimate(folder, f"{where}/{name}.json", timed, kind)
+    if took:
+        folder.append({"stage": f"{where}/{name}", "seconds": took[0]})
+    return estimate
 
 
 def stage(folder: RunFolder, name: str, compute: Callable[[], Any]) -> Any:
     """What `compute` gives, kept in the run folder, so that a resumed run goes on after it."""
-    for record in folder.metrics():
-        if record.get("stage") == name:
+    for record in records(folder):
+        if record.get("stage") == name and "value" in record:
             return record["value"]
     started = time.perf_counter()
     value = plain(compute(), name)
@@ -135,15 +189,34 @@ def stage(folder: RunFolder, name: str, compute: Callable[[], Any]) -> Any:
     return value
 
 
+def records(folder: RunFolder) -> list[Record]:
+    """All records: of a model at an epoch, or of a stage, each with the seconds it took.
+
+    Raises:
+      WorkdirError: a line of metrics.jsonl is neither.
+    """
+    found = folder.metrics()
+    for line, record in enumerate(found, start=1):
+        of_model = isinstance(record.get("model"), str) and isinstance(record.get("epoch"), int)
+        of_stage = isinstance(record.get("stage"), str)
+        if not (of_model or of_stage) or not isinstance(record.get("seconds"), int | float):
+            raise WorkdirError(
+                f"{folder.path / 'metrics.jsonl'}, line {line}: expected a record with model and "
+                f"epoch, or stage, and seconds, got {record!s:.80}; delete the line, or choose "
+                "another --workdir"
+            )
+    return found
+
+
 def records_of(folder: RunFolder, name: str) -> list[Record]:
     """A model's records along training."""
-    mine = [record for record in folder.metrics() if record.get("model") == name]
+    mine = [record for record in records(folder) if record.get("model") == name]
     return sorted(mine, key=lambda record: record["epoch"])
 
 
 def seconds(folder: RunFolder) -> float:
     """How long training and measuring took, over all sessions of the run."""
-    return math.fsum(record["seconds"] for record in folder.metrics())
+    return math.fsum(record["seconds"] for record in records(folder))
 
 
 def identity(run: str) -> tuple[str, Record]:
@@ -152,12 +225,32 @@ def identity(run: str) -> tuple[str, Record]:
     Raises:
       ValueError: the folder is not that of a run.
     """
-    file = Path(run) / "config.json"
-    if not file.exists():
+    if not (Path(run) / "config.json").exists():
         raise ValueError(f"{run} is not the folder of a run: it has no config.json")
-    found = json.loads(file.read_text("utf-8"))
+    found = run_identity.stored(Path(run))
     fields = found["config"].items()
     return found["experiment"], {k: tuple(v) if isinstance(v, list) else v for k, v in fields}
+
+
+def check_trained_on(run: str, trained_on: dict[str, str]) -> None:
+    """Raises ValueError if the models of another run were trained on other data than this.
+
+    Args:
+      run: its folder. Runs of earlier versions do not say what they were trained on; then that is
+        said.
+      trained_on: digests of what models are trained on, by name.
+    """
+    there = run_identity.stored(Path(run)).get("data")
+    if there is None:
+        say(f"{run} does not say which data its models were trained on; make sure it was the same")
+        return
+    # Another experiment may hold the same arrays in a part of its data: "images.x" for "x".
+    of_models = {name.rpartition(".")[2]: value for name, value in there.items()}
+    if others := run_identity.other_data({n: of_models.get(n, "") for n in trained_on}, trained_on):
+        raise ValueError(
+            f"models of {run} cannot be reused: they were trained on other data "
+            f"({', '.join(others)} differ); give the --data-dir of that run"
+        )
 
 
 def reuse(run: str, folder: RunFolder, name: str) -> None:
@@ -165,7 +258,8 @@ def reuse(run: str, folder: RunFolder, name: str) -> None:
     source, target = Path(run) / "checkpoints" / name, folder.checkpoints / name
     if target.exists() or not source.exists():
         return
+    files.make_folder(target.parent)
     partial = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(partial, ignore_errors=True)
     shutil.copytree(source, partial)
-    partial.rename(target)
+    files.put_folder(partial, target)

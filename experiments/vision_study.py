@@ -9,6 +9,7 @@ interval is as narrow as `tolerance`; at the end it is measured by the definitio
 
 import abc
 import dataclasses
+import functools
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,9 +35,10 @@ from jaxsens import (
 )
 from jaxsens.cli.bounds import Count, Draws, Epochs, Folder, Range, Rate, Seed, Several, Variance
 from jaxsens.cli.config import ExperimentConfig
+from jaxsens.fingerprint import fingerprint
 from jaxsens.objectives import Objective, cross_entropy
 from jaxsens.progress import Bar
-from jaxsens.runfolder import RunFolder, write_atomic
+from jaxsens.runfolder import RunFolder
 from jaxsens.training import Recipe, Trainer, TrainState, accuracy
 
 from . import study
@@ -213,6 +215,8 @@ def load(config: ImageConfig, data_dir: Path | None) -> Images:
         y, y_test = (labels.astype(np.int32) for labels in (y >= 5, y_test >= 5))
     images = Images(x[: config.num_train], y[: config.num_train], x_test, y_test)
     require_batch(config.batch_size or 1, len(images.x), config.epochs or 1)
+    if config.reuse is not None:
+        study.check_trained_on(config.reuse, fingerprint({"x": images.x, "y": images.y}))
     return images
 
 
@@ -302,10 +306,12 @@ def train(
     key = jax.random.fold_in(jax.random.key(config.seed), arm.stream)
     train_key, measure_key = jax.random.split(key)
 
+    def final(measure: Callable[[], SensitivityEstimate]) -> SensitivityEstimate:
+        return study.cached_estimate(folder, _estimate_file(arm), measure)
+
     def evaluate(epoch: int, variables: Any) -> Record:
-        estimate = _measure(config, images, arm, variables, epoch, measure_key)
-        if epoch == config.epochs:
-            write_atomic(_estimate_file(folder, arm), estimate.to_json())
+        measure = functools.partial(_measure, config, images, arm, variables, epoch, measure_key)
+        estimate = final(measure) if epoch == config.epochs else measure()
         few = slice(config.num_accuracy)
         scores = {
             "train_accuracy": (images.x[few], images.y[few]),
@@ -321,7 +327,7 @@ def train(
     if config.reuse is not None:
         study.reuse(config.reuse, folder, arm.name)
     trainer = Trainer(arm.model, arm.recipe, config.epochs or 1, arm.objective)
-    return study.follow(
+    state = study.follow(
         folder,
         arm.name,
         arm.label,
@@ -332,6 +338,10 @@ def train(
         every=config.evaluate_every or 1,
         evaluate=evaluate,
     )
+    # A run that goes on has not evaluated this epoch, and its file may be damaged.
+    last = trainer.epochs
+    final(functools.partial(_measure, config, images, arm, state.variables, last, measure_key))
+    return state
 
 
 def _measure(
@@ -352,15 +362,15 @@ def _measure(
         )
 
 
-def _estimate_file(folder: RunFolder, arm: Arm) -> Path:
-    return folder.path / "estimates" / f"{arm.name}.json"
+def _estimate_file(arm: Arm) -> str:
+    return f"estimates/{arm.name}.json"
 
 
 def estimate_of(folder: RunFolder, arm: Arm) -> SensitivityEstimate:
     """The final measurement of a trained arm."""
-    return SensitivityEstimate.from_json(_estimate_file(folder, arm).read_text("utf-8"))
+    return SensitivityEstimate.from_json((folder.path / _estimate_file(arm)).read_text("utf-8"))
 
 
 def final_records(config: ImageConfig, folder: RunFolder) -> dict[str, Record]:
     """The last record of every arm."""
-    return {r["model"]: r for r in folder.metrics() if r.get("epoch") == config.epochs}
+    return {r["model"]: r for r in study.records(folder) if r.get("epoch") == config.epochs}

@@ -3,6 +3,10 @@
 import importlib
 from types import ModuleType
 
+from jaxsens.cli import start as _start  # noqa: F401  before JAX: see there
+
+# isort: split
+
 from jaxsens.attention import attention
 from jaxsens.comparison import Difference, compare
 from jaxsens.edits import Donor, Flip, Gaussian, Resample, ScatteredPixels

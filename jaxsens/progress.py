@@ -1,4 +1,4 @@
-"""Progress bars with rate, time left and the running figure; silent when not on a terminal."""
+"""What a run says while it goes on: bars, on a terminal only, and single lines."""
 
 import sys
 
@@ -22,7 +22,7 @@ class Bar:
             total=total,
             initial=done,
             leave=False,
-            disable=not sys.stderr.isatty(),
+            disable=sys.stderr is None or not sys.stderr.isatty(),
         )
 
     def update(self, done: int, total: int, note: str) -> None:
@@ -42,3 +42,9 @@ class Bar:
 
     def __exit__(self, *exception: object) -> None:
         self._bar.close()
+
+
+def say(message: str) -> None:
+    """One line for the user, above any bar, on stderr."""
+    if sys.stderr is not None:
+        tqdm.write(f"jaxsens: {' '.join(message.split())}", file=sys.stderr)

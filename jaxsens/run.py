@@ -6,34 +6,41 @@ the flags and declare their bounds, `PRESETS` and `COST` by preset, `load(config
 is created, so that what can fail early fails early.
 
 Exit status: 0 done, 1 failed, 2 bad arguments or data, 75 interrupted (the same command resumes).
+An error that nobody foresaw ends with one line, too: its traceback is in the folder's error.log.
 """
 
 import contextlib
 import dataclasses
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jaxsens import report, runtime
-from jaxsens.cli import flags
+from jaxsens import fingerprint, report, runtime
+from jaxsens.cli import failures, flags, signals
 from jaxsens.cli.command import reproduce
 from jaxsens.cli.discovery import experiment_names, listing, load_experiment
 from jaxsens.cli.flags import Options, resolved
-from jaxsens.runfolder import RunFolder, default_folder
+from jaxsens.data import DatasetNotFoundError
+from jaxsens.progress import say
+from jaxsens.results import Results
+from jaxsens.runfolder import RunFolder, RunLostError, WorkdirError, default_folder
 from jaxsens.training import TrainingDivergedError
 
 __all__ = ["Options", "experiment_names", "load_experiment", "main", "resolved"]
 
-EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 75
+EXIT_FAILED, EXIT_USAGE = 1, 2
 
 
 class UsageError(Exception):
     """Bad arguments, data or folders; the message is for the user."""
+
+
+#: Errors whose message says it all.
+EXPLAINED = (UsageError, WorkdirError, TrainingDivergedError, RunLostError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,17 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runtime.keep_compiled_programs()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        with _exit_on_signals():
+        with signals.leaving_on_signals(), failures.logged(expected=EXPLAINED):
             return _main(arguments)
-    except UsageError as error:
-        return _fail(str(error), EXIT_USAGE)
-    except TrainingDivergedError as error:
-        return _fail(str(error), EXIT_FAILED)
-
-
-def _fail(message: str, status: int) -> int:
-    print(f"jaxsens: {' '.join(message.split())}", file=sys.stderr)
-    return status
+    except (UsageError, WorkdirError) as error:
+        say(str(error))
+        return EXIT_USAGE
+    except (TrainingDivergedError, RunLostError, failures.UnforeseenError) as error:
+        say(str(error))
+        return EXIT_FAILED
 
 
 def _main(arguments: list[str]) -> int:
@@ -75,16 +79,9 @@ def _run(experiment: ModuleType, options: Options, config: Any) -> int:
     started = time.monotonic()
     fields = dataclasses.asdict(config)
     path = options.workdir or default_folder(options.exp, fields)
-    with contextlib.ExitStack() as stack:
-        with _usage():
-            finished = (path / "results.json").exists()
-            data = None if finished else experiment.load(config, options.data_dir)
-            folder = stack.enter_context(RunFolder.open(path, options.exp, fields))
-            results = folder.results() if finished else None
-        if results is None:
-            results = experiment.run(config, data, folder)
-            report.write(results, path, reproduce(options.exp, experiment, config))
-            folder.write_results(results)
+    with _usage():
+        finished = (path / "results.json").exists()
+    results = (_show if finished else _make)(experiment, options, config, path)
     for table in results.tables:
         print(table.as_text(), end="\n\n")
     for claim in results.claims:
@@ -95,6 +92,52 @@ def _run(experiment: ModuleType, options: Options, config: Any) -> int:
     return 0
 
 
+def _make(experiment: ModuleType, options: Options, config: Any, path: Path) -> Results:
+    """Runs the experiment to its end, or goes on where it was."""
+    with contextlib.ExitStack() as stack:
+        with _usage():
+            data = experiment.load(config, options.data_dir)
+            folder = RunFolder.open(
+                path,
+                options.exp,
+                dataclasses.asdict(config),
+                data=fingerprint.fingerprint(data),
+                made_with=fingerprint.surroundings(),
+            )
+            stack.enter_context(folder)
+        if folder.changes:
+            say(
+                f"{path} was begun with other surroundings, so that the rest may differ from what "
+                f"they would have given: {', '.join(folder.changes)}"
+            )
+        with failures.logged(folder, EXPLAINED):
+            results = experiment.run(config, data, folder)
+            folder.require_held()
+            report.write(results, path, reproduce(options.exp, experiment, config))
+            folder.write_results(results)
+    return results
+
+
+def _show(experiment: ModuleType, options: Options, config: Any, path: Path) -> Results:
+    """The results of a finished run, and its report again if that is missing."""
+    with _usage():
+        data = None
+        # Without a folder that was asked for there is nothing to compare with, only to download.
+        if options.data_dir or os.environ.get("JAXSENS_DATA"):
+            try:
+                data = fingerprint.fingerprint(experiment.load(config, options.data_dir))
+            except DatasetNotFoundError:
+                say(f"the data is not there to be compared with that of {path}")
+        folder = RunFolder.read(path, options.exp, dataclasses.asdict(config), data=data)
+        results = folder.results()
+    if not (path / "report.html").exists():
+        try:
+            report.write(results, path, reproduce(options.exp, experiment, config))
+        except OSError as error:
+            say(f"report.html is missing and cannot be made again: {error}")
+    return results
+
+
 @contextlib.contextmanager
 def _usage() -> Iterator[None]:
     """What fails in here is the user's to mend: arguments, data, folders."""
@@ -102,39 +145,6 @@ def _usage() -> Iterator[None]:
         yield
     except (ValueError, OSError) as error:
         raise UsageError(str(error)) from error
-
-
-@contextlib.contextmanager
-def _exit_on_signals() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the process at once, even while an epoch runs for minutes.
-
-    A Python signal handler would wait for the epoch. A run folder is safe at any moment, so a
-    thread that the operating system wakes up can simply end the process.
-    """
-    signals = (signal.SIGINT, signal.SIGTERM)
-    read_end, write_end = os.pipe()
-    os.set_blocking(write_end, False)
-
-    def watch() -> None:
-        while number := os.read(read_end, 1)[0]:
-            if number in signals:
-                print(file=sys.stderr)
-                os._exit(_fail("interrupted; the same command resumes", EXIT_INTERRUPTED))
-
-    before = [signal.signal(number, lambda *_: None) for number in signals]
-    fd_before = signal.set_wakeup_fd(write_end)
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(fd_before)
-        for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)
-        os.write(write_end, b"\0")
-        watcher.join()
-        os.close(read_end)
-        os.close(write_end)
 
 
 if __name__ == "__main__":

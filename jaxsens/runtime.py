@@ -7,7 +7,10 @@ Assumption: every process makes the same calls with the same arguments, as `jax.
 """
 
 import contextlib
+import glob
 import os
+import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,11 +37,37 @@ SAME = PartitionSpec()
 def keep_compiled_programs() -> None:
     """Keeps what takes long to compile in the user's cache folder, for later runs.
 
-    `JAX_COMPILATION_CACHE_DIR` says where else, as JAX has it.
+    `JAX_COMPILATION_CACHE_DIR` says where else, as JAX has it. Without a home nothing is kept. A
+    program that cannot be read is compiled and kept again.
     """
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        try:
+            cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        except RuntimeError:
+            return
         jax.config.update("jax_compilation_cache_dir", str(cache / "jaxsens" / "programs"))
+    shown = warnings.showwarning
+
+    def show(message: Warning | str, *where: Any, **more: Any) -> None:
+        if not _forget_damaged_program(str(message)):
+            shown(message, *where, **more)
+
+    warnings.showwarning = show
+
+
+def _forget_damaged_program(warning: str) -> bool:
+    """Deletes the programs of a function if JAX warns that one of them cannot be read.
+
+    JAX then compiles anew, but would leave the damaged file where it is, and warn for ever.
+    """
+    found = re.match(r"Error reading persistent compilation cache entry for '(.+?)'", warning)
+    if not found:
+        return False
+    folder = Path(str(jax.config.jax_compilation_cache_dir))  # type: ignore[attr-defined]
+    for file in folder.glob(f"{glob.escape(found[1])}-*"):
+        with contextlib.suppress(OSError):
+            file.unlink()
+    return True
 
 
 def local_mesh(devices: Any = None) -> Mesh:
@@ -71,9 +100,13 @@ def num_streams(mesh: Mesh) -> int:
     """
     if platform(mesh) != "cpu":
         return 1
+    return max(1, min(MAX_STREAMS, num_cores() // mesh.size))
+
+
+def num_cores() -> int:
+    """The cores that this process may use."""
     has_affinity = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return max(1, min(MAX_STREAMS, cores // mesh.size))
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 def stream(call: int, num_streams: int) -> contextlib.AbstractContextManager:

@@ -17,6 +17,7 @@ from jaxsens.data import files
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
 from jaxsens.data.strict_json import parse as parse_json
 from jaxsens.data.texts import Texts
+from jaxsens.files import write_atomic
 from jaxsens.special_ids import CLS_ID, PAD_ID, SEP_ID, UNK_ID
 
 __all__ = [
@@ -138,11 +139,7 @@ def save_tokenizer(tokenizer: tokenizers.Tokenizer, path: str | os.PathLike[str]
       ...     load_tokenizer(f"{folder}/tokenizer.json").get_vocab_size()
       261
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_text(tokenizer.to_str(), encoding="utf-8")
-    os.replace(unfinished, path)
+    write_atomic(Path(path), tokenizer.to_str())
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> tokenizers.Tokenizer:

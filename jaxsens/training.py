@@ -11,7 +11,8 @@ shuffle leaves out other examples every epoch.
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from jaxsens.checkpoint import Checkpoints
+from jaxsens.checkpoint import Checkpoints, DamagedCheckpointError
 from jaxsens.objectives import Objective, cross_entropy
 
 #: An epoch that took longer than this is saved even when no evaluation is due.
@@ -285,7 +286,9 @@ def fit(
     checkpoints: Checkpoints,
     evaluate: Callable[[int, TrainState], None],
     every: int,
+    evaluated: Collection[int] = (),
     on_epoch: Callable[[int, float], None] = lambda epoch, loss: None,
+    on_damage: Callable[[str], None] = warnings.warn,
 ) -> TrainState:
     """Trains to the last epoch; epochs of which there is a checkpoint are read, not computed.
 
@@ -297,30 +300,45 @@ def fit(
       checkpoints: where states are kept.
       evaluate: `evaluate(epoch, state)` before the first epoch, every `every` epochs and after the
         last. The state it sees is saved before it is called: killed during a long measurement,
-        training need not be repeated. On resume it is called again for all that are still kept.
+        training need not be repeated.
       every: epochs between two evaluations.
+      evaluated: epochs that were evaluated before; their states are neither read nor computed
+        unless another epoch needs them.
       on_epoch: called with (epoch, mean loss) after every epoch.
+      on_damage: called with one line for a checkpoint that cannot be read; the one before it is
+        taken, and what is missing is trained again.
 
     Returns:
       The state after the last epoch.
     """
     init_key, train_key = jax.random.split(key)
     state = trainer.init(x, init_key)
-    kept = checkpoints.epochs()
     saved = time.monotonic()
-    while True:
-        epoch = int(state.epoch)
-        due = epoch % every == 0 or epoch == trainer.epochs
-        if epoch and (due or time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS):
-            checkpoints.save(epoch, state)
-            saved = time.monotonic()
-        if due:
-            evaluate(epoch, state)
-        if epoch == trainer.epochs:
-            return state
-        following = min((later for later in kept if later > epoch), default=None)
-        if following is not None:
-            state = checkpoints.restore(following, like=state)
-            continue
-        state, loss = trainer.epoch(state, x, y, train_key)
-        on_epoch(epoch + 1, loss)
+    due = {*range(0, trainer.epochs, every), trainer.epochs}
+    for target in sorted(due - set(evaluated) | {trainer.epochs}):
+        state = _newest(checkpoints, state, target, on_damage)
+        while (epoch := int(state.epoch)) < target:
+            state, loss = trainer.epoch(state, x, y, train_key)
+            on_epoch(epoch + 1, loss)
+            if epoch + 1 in due or time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
+                checkpoints.save(epoch + 1, state)
+                saved = time.monotonic()
+        if target not in evaluated:
+            evaluate(target, state)
+    return state
+
+
+def _newest(
+    checkpoints: Checkpoints, state: TrainState, target: int, on_damage: Callable[[str], None]
+) -> TrainState:
+    """The readable checkpoint nearest before or at `target`; `state` if that is as far."""
+    while later := [e for e in checkpoints.epochs() if int(state.epoch) < e <= target]:
+        try:
+            found = checkpoints.restore(later[-1], like=state)
+            # A folder under another number would be taken again and again.
+            if int(found.epoch) == later[-1]:
+                return found
+            checkpoints.reject(later[-1], f"it holds epoch {int(found.epoch)}")
+        except DamagedCheckpointError as error:
+            on_damage(f"{error}; the one before it is taken")
+    return state

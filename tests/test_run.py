@@ -70,6 +70,8 @@ def test_a_workdir_that_cannot_be_used_ends_with_one_line(capsys, tmp_path):
     (tmp_path / "mine" / "thesis.tex").write_text("x")
     assert main([*TINY, "--workdir", "mine"]) == 2
     assert "is not a run folder" in capsys.readouterr().err
+    assert main([*TINY, "--workdir", "long" * 1000]) == 2
+    assert "File name too long" in capsys.readouterr().err
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
 
 

@@ -1,9 +1,11 @@
 """The run folder: exact round trips, one owner, and nothing lost when a process is killed."""
 
+import io
 import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -234,6 +236,34 @@ def test_damage_elsewhere_is_an_error(folder):
         folder.metrics()
 
 
+@pytest.mark.parametrize("line", ["5", "[]", '"a"', "null", "{", "\0", "", "[" * 100_000])
+def test_a_line_that_is_no_record_is_named(folder, line):
+    folder._metrics.write_text(f'{{"epoch": 1}}\n{line}\n')
+    with pytest.raises(WorkdirError, match="line 2 is damaged") as error:
+        folder.metrics()
+    assert "\n" not in str(error.value)
+
+
+class Counting(io.BytesIO):
+    """Counts the bytes that are read."""
+
+    num_read = 0
+
+    def read(self, size=-1):
+        data = super().read(size)
+        self.num_read += len(data)
+        return data
+
+
+@pytest.mark.parametrize("torn", [0, 1, 4095, 4096, 4097, 10_000])
+def test_appending_reads_no_more_than_the_torn_line(torn):
+    block = runfolder._BLOCK
+    for complete in (0, 1, block - 1, block, 50 * block):
+        file = Counting(b"x" * (complete - 1) + b"\n" * bool(complete) + b"y" * torn)
+        assert runfolder._end_of_last_line(file) == complete
+        assert file.num_read <= torn + block
+
+
 APPEND = """
 import sys
 from jaxsens.runfolder import RunFolder
@@ -289,6 +319,24 @@ def test_failed_write_keeps_the_old_file_and_no_other(tmp_path, monkeypatch):
         runfolder.write_atomic(path, "new")
     assert path.read_bytes() == b"\x00old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_is_intact_until_it_is_changed(folder):
+    for name, data in (("a.json", "σ"), ("below/b.npy", b"\0" * 100)):
+        assert not folder.intact(name)
+        folder.write(name, data)
+        assert folder.intact(name)
+        file = folder.path / name
+        content = file.read_bytes()
+        for damaged in (content[:-1], content + b"\0", b"\1" + content[1:], b""):
+            file.write_bytes(damaged)
+            assert not folder.intact(name)
+        file.write_bytes(content)
+        command = ["sha256sum", "--check", "--quiet", f"{file.name}.sha256"]
+        if shutil.which("sha256sum"):
+            subprocess.run(command, cwd=file.parent, check=True)
+        file.with_name(f"{file.name}.sha256").unlink()
+        assert folder.intact(name)  # as earlier versions left it
 
 
 # --- Results --------------------------------------------------------------------------------------

@@ -257,3 +257,78 @@ def test_compiled_programs_are_kept_where_the_user_keeps_caches(tmp_path):
 
     assert folder() == str(tmp_path / "jaxsens" / "programs")
     assert folder(JAX_COMPILATION_CACHE_DIR="elsewhere") == "elsewhere"
+
+
+# --- Compiled programs ----------------------------------------------------------------------------
+
+
+def test_only_the_programs_of_a_damaged_function_are_forgotten(tmp_path, monkeypatch):
+    names = [
+        "jit_f-12-cache",
+        "jit_f-34-cache",
+        "jit_f-34-atime",
+        "jit_fg-12-cache",
+        "jit_g-5-cache",
+    ]
+    for name in names:
+        (tmp_path / name).touch()
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    try:
+        assert not runtime._forget_damaged_program("something else about 'jit_f'")
+        warning = "Error reading persistent compilation cache entry for 'jit_f': error: truncated"
+        assert runtime._forget_damaged_program(warning)
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["jit_fg-12-cache", "jit_g-5-cache"]
+
+
+COMPILES = """
+import jax, jax.numpy as jnp
+from jaxsens import runtime
+runtime.keep_compiled_programs()
+print(jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((3, 3))).sum())
+"""
+
+
+@pytest.mark.slow
+def test_damaged_programs_heal(tmp_path):
+    environment = {
+        **os.environ,
+        "XDG_CACHE_HOME": str(tmp_path),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+
+    def compile_all():
+        done = subprocess.run(
+            [sys.executable, "-c", COMPILES], cwd=ROOT, env=environment, capture_output=True
+        )
+        assert done.returncode == 0
+        assert done.stderr == b""
+        files = (p for p in tmp_path.rglob("*-cache"))
+        return done.stdout, {p.name: p.read_bytes() for p in files}
+
+    printed, programs = compile_all()
+    assert len(programs) > 1
+    for damage in (lambda data: data[:100], lambda data: b"", lambda data: data[:-9] + b"\0" * 9):
+        damaged = {}
+        for file in tmp_path.rglob("*-cache"):
+            damaged[file.name] = damage(file.read_bytes())
+            file.write_bytes(damaged[file.name])
+        again, healed = compile_all()
+        assert again == printed
+        assert healed.keys() == programs.keys()
+        assert all(healed[name] != data for name, data in damaged.items())
+
+
+def test_without_a_home_nothing_is_kept(monkeypatch):
+    def nowhere():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nowhere)
+    before = jax.config.jax_compilation_cache_dir
+    monkeypatch.setattr(runtime.warnings, "showwarning", runtime.warnings.showwarning)
+    runtime.keep_compiled_programs()
+    assert jax.config.jax_compilation_cache_dir == before

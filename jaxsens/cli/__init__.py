@@ -1,1 +1,1 @@
-"""The command line: experiments by name, flags from their configs, the bounds of every flag."""
+"""The command line: experiments by name, flags and their bounds, signals, failures."""

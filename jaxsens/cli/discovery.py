@@ -47,7 +47,8 @@ def listing() -> str:
     lines = []
     for name in experiment_names():
         module = load_experiment(name)
-        lines.append(f"{name:12} {(module.__doc__ or '').strip().splitlines()[0]}")
+        # Under `python -OO` there are no docstrings.
+        lines.append(f"{name:12} {(module.__doc__ or '').strip().partition(chr(10))[0]}".rstrip())
         lines += [f"{'':12}   {preset}: {cost}" for preset, cost in module.COST.items()]
     return "\n".join(lines)
 
@@ -68,8 +69,8 @@ def _experiments_package() -> str:
         spec = importlib.util.spec_from_file_location(
             PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
         )
-        assert spec is not None
-        assert spec.loader is not None
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{folder} cannot be imported")
         sys.modules[PACKAGE] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[PACKAGE])
     return PACKAGE

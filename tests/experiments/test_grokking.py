@@ -13,6 +13,7 @@ import pytest
 
 import jaxsens
 from jaxsens import Bits, Flip, Gaussian, Perturbation, Tokens
+from jaxsens.checkpoint import Checkpoints
 from jaxsens.models import BareTransformer
 from jaxsens.run import load_experiment, main
 from jaxsens.runfolder import RunFolder
@@ -182,7 +183,7 @@ def test_killed_anywhere_it_resumes_to_the_bit(tmp_path, monkeypatch):
     with RunFolder.open(tmp_path / "alone", "x", {}) as folder:
         reference = study.train(TRAINING, folder, key=KEY)
         expected = [record["measured"] for record in folder.metrics()]
-    append, save = RunFolder.append, study.Checkpoints.save
+    append, save = RunFolder.append, Checkpoints.save
 
     def append_and_die(folder, record):
         append(folder, record)
@@ -199,10 +200,10 @@ def test_killed_anywhere_it_resumes_to_the_bit(tmp_path, monkeypatch):
         with pytest.raises(Killed):
             study.train(TRAINING, folder, key=KEY)
         monkeypatch.setattr(RunFolder, "append", append)
-        monkeypatch.setattr(study.Checkpoints, "save", die_before_saving)
+        monkeypatch.setattr(Checkpoints, "save", die_before_saving)
         with pytest.raises(Killed):
             study.train(TRAINING, folder, key=KEY)
-        monkeypatch.setattr(study.Checkpoints, "save", save)
+        monkeypatch.setattr(Checkpoints, "save", save)
         state = study.train(TRAINING, folder, key=KEY)
         found = [record["measured"] for record in folder.metrics()]
     assert found == expected

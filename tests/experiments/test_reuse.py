@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import shutil
 
 import pytest
 
+from jaxsens import data
 from jaxsens.run import load_experiment, main
 from jaxsens.training import Trainer
 
@@ -88,6 +90,35 @@ def test_every_experiment_measures_without_training_again(flags, trained, tmp_pa
     assert main(f"{flags} {MLP} --reuse {trained} --workdir again".split()) == 0
     again = records(tmp_path / "again")
     assert again == records(trained)[: len(again)]
+
+
+def test_models_trained_on_other_data_are_refused(trained, capsys, monkeypatch, tmp_path):
+    load = data.load
+
+    def flipped(name, split, data_dir=None):
+        x, y = load(name, split, data_dir)
+        return x, (y + 1) % 10
+
+    monkeypatch.setattr(data, "load", flipped)
+    for experiment in ("vision", "robustness --interventions None --corruptions fog"):
+        assert main(f"--exp {experiment} {MLP} --reuse {trained} --workdir again".split()) == 2
+        err = capsys.readouterr().err
+        assert "cannot be reused: they were trained on other data (y differ)" in err
+        assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_does_not_name_its_data_is_reused_and_that_is_said(trained, capsys, tmp_path):
+    """As those of earlier versions."""
+    old = shutil.copytree(trained, tmp_path / "old")
+    identity = json.loads((old / "config.json").read_text())
+    kept = {name: identity[name] for name in ("experiment", "config")}
+    (old / "config.json").write_text(json.dumps(kept))
+    for file in old.rglob("checksums.json"):
+        file.unlink()
+    assert main(f"--exp vision {MLP} --reuse old --workdir again".split()) == 0
+    assert "old does not say which data its models were trained on" in capsys.readouterr().err
+    assert records(tmp_path / "again") == records(trained)[:3]
 
 
 @pytest.mark.slow
