@@ -2,6 +2,7 @@
 
 import os
 from importlib.metadata import version
+from pathlib import Path
 
 # Before jax starts: eight host devices, so that sharding is tested on any machine, and less effort
 # in compiling, which is most of the suite's time.
@@ -50,3 +51,17 @@ def types_unchecked():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+#: A process may map 65,530 pieces of memory, and every compiled program is one or more of them:
+#: beyond that, XLA ends the process.
+_MANY_MAPS = 20_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_programs():
+    """Forgets compiled programs, after a file of tests, before there are too many of them."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and len(maps.read_bytes().splitlines()) > _MANY_MAPS:
+        jax.clear_caches()
