@@ -116,7 +116,7 @@ def test_given_vocabulary_files_take_the_place_of_training_a_bpe(tmp_path):
     vocabulary = {token: i for i, token in enumerate(tokens)}
     (tmp_path / "encoder.json").write_text(json.dumps(vocabulary))
     (tmp_path / "vocab.bpe").write_text("#version: 0.2\nt h\n")
-    given = config(tokenizer=str(tmp_path), num_train=4, num_along=2, num_measured=3)
+    given = config(tokenizer=str(tmp_path), num_train=4, batch_size=4, num_along=2, num_measured=3)
     corpus = lab.load(given, None)
     with RunFolder.open(tmp_path / "run", "language", {}) as folder:
         data = lab.encode(given, corpus, folder)
