@@ -77,7 +77,7 @@ def records(folder):
         "--exp vision",
         "--exp estimators --num-samples 2",
         "--exp sharpness --interventions regularise --intervene-on mlp-leaky --sigma 0.1 "
-        "--num-sharpness 7",
+        "--num-sharpness 7 --num-draws 2",
         "--exp robustness --interventions None --severity 1 --corruptions contrast "
         "--num-corrupted 20",
     ],
