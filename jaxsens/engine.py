@@ -27,7 +27,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 from jaxsens import incremental, runtime
 from jaxsens.chunking import Plan
 from jaxsens.runtime import SAME, SPLIT
-from jaxsens.whole_passes import disagreement, outputs_of, probes_of, totals_of
+from jaxsens.whole_passes import disagreement, entries_of, outputs_of, probes_of, totals_of
 from jaxsens.work import Context, Measurement, Question, Reuse, Work, check_finite
 
 #: Edits that are compared with whole passes, the most of them of one example, and how many draws
@@ -97,10 +97,12 @@ def _measure_by_reuse(work: Work, reuse: Reuse) -> Measurement:
     share = runtime.host_share(n)
     totals, probed = _totals_of_host(work)
     cells = np.argwhere(np.isnan(totals))
-    if runtime.on_any_host(len(cells) > _MANY_CELLS * int(work.mask[share].sum())):
+    num_cells = max(1, int(work.mask[share].sum()))
+    if runtime.largest_of_hosts(len(cells) / num_cells) > _MANY_CELLS:
         raise _ManyCellsError
     wrong = _compare(work, totals, probed, share.start, reuse.rounding)
-    if runtime.on_any_host(wrong > 1):
+    wrong = runtime.largest_of_hosts(wrong)
+    if wrong > 1:
         raise _RefutedError(
             f"reuse gave another output than a whole pass, by up to {wrong:.1f} times what "
             "rounding explains"
@@ -113,8 +115,8 @@ def _measure_by_reuse(work: Work, reuse: Reuse) -> Measurement:
 
 
 def _num_probes(work: Work) -> int:
-    """Positions of each example to probe: one where there are many examples."""
-    return max(1, min(_PROBES_OF_ONE, _PROBES // len(work.x)))
+    """Positions of each example to probe: one where there are many examples, or no reuse."""
+    return 1 if work.reuse is None else max(1, min(_PROBES_OF_ONE, _PROBES // len(work.x)))
 
 
 def _compare(
@@ -128,12 +130,15 @@ def _compare(
             if np.isfinite(totals[example - first, position]):
                 draws.append((example, position, 0))
                 found.append(output)
-    most = max(_PROBES_OF_ONE, int(work.counts.sum()) // _DRAWS_OF_A_PROBE)
-    draws, found = draws[:most], found[:most]
     if not draws:
         return 0.0
-    expected = outputs_of(work, np.array(draws))
-    return float(disagreement(np.stack(found), expected, rounding).max())
+    most = max(_PROBES_OF_ONE, int(work.counts.sum()) // _DRAWS_OF_A_PROBE)
+    _, unique = np.unique(draws, axis=0, return_index=True)
+    some = unique[np.linspace(0, len(unique) - 1, min(most, len(unique))).astype(int)]
+    expected = entries_of(jnp.asarray(outputs_of(work, np.array(draws)[some])))
+    # Entries are kept in float32, whatever the model's own numbers are.
+    rounding = max(rounding, float(jnp.finfo(jnp.float32).eps))
+    return float(disagreement(np.stack(found)[some], np.asarray(expected), rounding).max())
 
 
 def _totals_of_host(work: Work) -> tuple[Float[np.ndarray, "m T"], dict[int, tuple]]:
@@ -231,8 +236,9 @@ def _device_totals(
     num_positions = question.perturbation.num_positions(x.shape[1:])
     nothing = [jnp.zeros((plan.chunk, num_positions), jnp.float32)]
     if plan.buckets:
-        output = jax.eval_shape(question.apply_fn, params, x, *context).shape[1:]
-        nothing.append(jnp.zeros((plan.chunk, probes.shape[1], *output), jnp.float32))
+        output = jax.eval_shape(question.apply_fn, params, x, *context)
+        entries = jax.eval_shape(entries_of, output).shape[1:]
+        nothing.append(jnp.zeros((plan.chunk, probes.shape[1], *entries), jnp.float32))
     return lax.fori_loop(0, num_groups, add_group, tuple(nothing))
 
 
@@ -310,11 +316,9 @@ def _incremental_totals(question, plan, platform, params, x, context, examples, 
     return jax.vmap(of_example)(x, context, examples, probes)
 
 
-def _picked(outputs: Shaped[Array, "b ..."], hits: Bool[Array, "P b"]) -> Float[Array, "P ..."]:
-    """The output of each hit, 0 where there is none."""
-    outputs = outputs.astype(jnp.float32)[None]
-    hits = hits.reshape(*hits.shape, *(1,) * (outputs.ndim - 2))
-    return jnp.where(hits, outputs, 0.0).sum(axis=1)
+def _picked(outputs: Shaped[Array, "b ..."], hits: Bool[Array, "P b"]) -> Float[Array, "P _"]:
+    """Entries of the output of each hit, 0 where there is none."""
+    return jnp.where(hits[:, :, None], entries_of(outputs)[None], 0.0).sum(axis=1)
 
 
 def _cut(num: int, size: int) -> tuple[Int[Array, "k s"], Bool[Array, "k s"]]:
@@ -326,6 +330,8 @@ def _cut(num: int, size: int) -> tuple[Int[Array, "k s"], Bool[Array, "k s"]]:
 
 def _pieces(indices: np.ndarray, plan: Plan, num_devices: int, streams: int) -> list[np.ndarray]:
     """Examples of each call: whole groups, as many to all of the calls under way at a time."""
+    if not len(indices):
+        return []
     together = plan.group * num_devices
     groups = np.arange(-(-len(indices) // together))
     calls = -(-len(groups) // (plan.chunk // plan.group))

@@ -52,10 +52,15 @@ def check_independence(work: Work) -> None:
             f"expected {(1, *two.shape[1:])}: squeeze axes by their number, never the batch's"
         )
     rounding = max(one.rounding, float(np.finfo(np.float32).eps))
-    _refuse(_in_other_company(work, rounding), "the others in its batch")
+    # Company takes two, also where a measurement would take one at a time.
+    work = dataclasses.replace(work, rows=max(2, work.rows))
+    apart = [_in_other_company(work, rounding)]
+    _refuse(apart[0], "the others in its batch")
     if not one.names == two.names == three.names:
-        _refuse(_alone(work, rounding), "the number of examples in its batch")
-    passed.append(True)
+        apart.append(_alone(work, rounding))
+        _refuse(apart[1], "the number of examples in its batch")
+    if None not in apart:
+        passed.append(True)
 
 
 def _first(context: Any) -> Any:
@@ -83,11 +88,9 @@ def _traced(apply_fn: Callable, leaves: tuple, treedef: Any, batch: int) -> _Tra
     return _Traced(names, closed.out_avals[0].shape, rounding)
 
 
-def _in_other_company(work: Work, rounding: float) -> float:
+def _in_other_company(work: Work, rounding: float) -> float | None:
     """How far the same draws are apart at other places, beside other draws; 1 is the most."""
     num = batch_of(work) // 2
-    if num == 0:
-        return 0.0
     # Side by side, so that each device's share of the batch has some of both.
     draws = _some_draws(work, 3 * num)
     kept, company, others = draws[::3], draws[1::3], draws[2::3]
@@ -96,7 +99,7 @@ def _in_other_company(work: Work, rounding: float) -> float:
     return _apart(one, other[::-1], rounding)
 
 
-def _alone(work: Work, rounding: float) -> float:
+def _alone(work: Work, rounding: float) -> float | None:
     """How far a draw is from itself in a larger batch; 1 is the most."""
     draws = _some_draws(work, batch_of(work))
     mesh = runtime.local_mesh(list(work.mesh.devices.flat[:1]))
@@ -109,21 +112,25 @@ def _alone(work: Work, rounding: float) -> float:
 
 def _some_draws(work: Work, num: int) -> np.ndarray:
     """Draws spread over examples and positions."""
-    n, num_positions = work.mask.shape
-    number = np.arange(num)
+    number, lengths = np.arange(num), work.mask.sum(axis=1)
+    examples = np.flatnonzero(lengths)
+    examples = examples[number * len(examples) // num]
+    positions = work.unmasked[examples, number % lengths[examples]]
     samples = number % work.question.num_samples if work.question.exact else number
-    return np.stack([number * n // num, number % num_positions, samples], axis=1)
+    return np.stack([examples, positions, samples], axis=1)
 
 
-def _apart(found: np.ndarray, expected: np.ndarray, rounding: float) -> float:
-    """Outputs that are not finite are for the measurement to find."""
-    if not (np.isfinite(found).all() and np.isfinite(expected).all()):
-        return 0.0
-    return float(disagreement(found, expected, rounding).max())
+def _apart(found: np.ndarray, expected: np.ndarray, rounding: float) -> float | None:
+    """How far outputs are apart; None if none is finite, which the measurement will find."""
+    axes = tuple(range(1, found.ndim))
+    finite = np.isfinite(found).all(axis=axes) & np.isfinite(expected).all(axis=axes)
+    if not finite.any():
+        return None
+    return float(disagreement(found[finite], expected[finite], rounding).max())
 
 
-def _refuse(apart: float, on_what: str) -> None:
-    if apart > 1:
+def _refuse(apart: float | None, on_what: str) -> None:
+    if apart is not None and apart > 1:
         raise ValueError(
             f"apply_fn's output for an example depends on {on_what}: switch dropout off, let "
             "BatchNorm use its running statistics, and take no mean over the batch; "

@@ -164,11 +164,11 @@ def gather_hosts(local: np.ndarray, num_examples: int) -> np.ndarray:
     return whole.astype(local.dtype)
 
 
-def on_any_host(happened: bool) -> bool:
-    """Whether it happened on any process; all of them must ask."""
+def largest_of_hosts(value: float) -> float:
+    """The largest of all processes' values; all of them must ask."""
     if jax.process_count() == 1:
-        return happened
-    return bool(multihost_utils.process_allgather(np.asarray(happened)).any())
+        return value
+    return float(multihost_utils.process_allgather(np.asarray(value, np.float32)).max())
 
 
 def _host_bounds(num_examples: int) -> list[int]:

@@ -88,7 +88,8 @@ def sensitivity(
         0.03 in bfloat16) or whose numbers are not finite or cancel, and check up to 64 edits of
         every measurement. Where one of these is wrong by more than 3√ε, all edits take whole
         passes, with a warning, and `provenance.self_check` is "failed". At random positions whole
-        passes are taken always.
+        passes are taken always. An own metric that jumps has its ties decided by whole passes only
+        if it says where it jumps (`Metric(jumps_within=)`).
       chunk_bytes: memory that the intermediates of one call may take, if one edit and the clean
         values of one example fit into it; default by device. On a CPU as many calls as it has
         cores, 8 at the most, are under way at a time.

@@ -21,6 +21,8 @@ from jaxsens.work import Context, Question, Work
 
 #: Draws that go through the model together on a device, if they fit.
 _BATCH = 32
+#: Entries of an output that are compared at the most: every example of a call has room for them.
+_ENTRIES = 256
 #: A golden section deals out positions evenly, however many are asked for.
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -88,14 +90,18 @@ def _outputs(
 
 def totals_of(work: Work, cells: Int[np.ndarray, "k 2"]) -> Float[np.ndarray, " k"]:
     """Totals over all samples at these (example, position) cells; nan where one is not finite."""
-    samples = work.question.num_samples
+    samples, batch = work.question.num_samples, batch_of(work)
     draws = np.column_stack(
         [np.repeat(cells, samples, axis=0), np.tile(np.arange(samples), len(cells))]
     )
-    examples, of_draw = np.unique(draws[:, 0], return_inverse=True)
-    clean = outputs_of(work, np.column_stack([examples, 0 * examples, 0 * examples]), edited=False)
-    changes = _changes(work.question, clean[of_draw], outputs_of(work, draws))
-    return np.asarray(changes, np.float64).reshape(len(cells), samples).sum(axis=1)
+    changes = np.zeros(len(draws), np.float32)
+    for start in range(0, len(draws), batch):
+        # Of one length, so that the change is compiled once.
+        rows = np.minimum(np.arange(start, start + batch), len(draws) - 1)
+        clean, edited = (outputs_of(work, draws[rows], edited=edited) for edited in (False, True))
+        found = np.asarray(_changes(work.question, clean, edited))
+        changes[start : start + batch] = found[: len(draws) - start]
+    return changes.reshape(len(cells), samples).sum(axis=1)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -120,11 +126,26 @@ def disagreement(found: np.ndarray, expected: np.ndarray, rounding: float) -> np
 
     Rounding grows on its way through a model by an unknown factor; a wrong rule is off by a share
     of the outputs. The line between them is 3√ε of the largest output: 0.001 in float32, 0.26 in
-    bfloat16. An entry is compared with the largest one of its own kind, so that the fill of a
-    masked class does not hide the others.
+    bfloat16. What is finite on one side alone is infinitely far. An entry is compared with the
+    largest one of its own kind, so that the fill of a masked class does not hide the others.
     """
     found, expected = (np.asarray(a, np.float64).reshape(len(a), -1) for a in (found, expected))
-    sizes = np.abs(expected).max(axis=0)
+    finite = np.isfinite(expected).all(axis=1)
+    if not finite.any():
+        return np.full(len(found), np.inf)
+    sizes = np.abs(expected[finite]).max(axis=0)
     sizes = np.maximum(sizes, np.median(sizes))
     sizes = np.where(sizes > 0, sizes, 1.0)
-    return (np.abs(found - expected) / sizes).max(axis=1) / (3 * math.sqrt(rounding))
+    with np.errstate(invalid="ignore"):
+        apart = (np.abs(found - expected) / sizes).max(axis=1) / (3 * math.sqrt(rounding))
+    return np.where(np.isfinite(apart), apart, np.inf)
+
+
+def entries_of(outputs: Shaped[Array, "b ..."]) -> Float[Array, "b _"]:
+    """Some entries of each output, spread evenly: as many as there is room for."""
+    flat = outputs.reshape(len(outputs), -1)
+    if jnp.issubdtype(flat.dtype, jnp.complexfloating):
+        flat = jnp.concatenate([flat.real, flat.imag], axis=1)
+    size = flat.shape[1]
+    places = np.arange(size) if size <= _ENTRIES else np.linspace(0, size - 1, _ENTRIES).astype(int)
+    return flat[:, places].astype(jnp.float32)

@@ -120,3 +120,20 @@ def test_a_model_is_asked_once(monkeypatch):
     sensitivity(model, (), X[:4], NOISE, key=jax.random.key(1), incremental=False)
     with pytest.raises(AssertionError):
         sensitivity(lambda p, x: model(p, x), (), X, NOISE, key=jax.random.key(0))
+
+
+def test_company_is_looked_for_also_where_one_fits_at_a_time():
+    with pytest.raises(ValueError, match="depends on the others in its batch"):
+        sensitivity(
+            lambda p, x: mean_over_the_batch(p, x), (), X, NOISE, key=jax.random.key(0),
+            chunk_bytes=1, devices=jax.local_devices()[:1],
+        )  # fmt: skip
+
+
+def test_a_model_has_not_passed_because_nothing_could_be_compared():
+    def model(scale, x):
+        return scale * mean_over_the_batch((), x)
+
+    for scale, reason in ((np.nan, "not finite"), (1.0, "depends on the others in its batch")):
+        with pytest.raises(ValueError, match=reason):
+            sensitivity(model, jnp.float32(scale), X, NOISE, key=jax.random.key(0))

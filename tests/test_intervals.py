@@ -252,3 +252,17 @@ def test_a_table_of_differences_mirrors_with_its_sign():
     mean, low, high = two_way_interval(table, (-1.0, 1.0))
     assert two_way_interval(-table, (-1.0, 1.0)) == pytest.approx((-mean, -high, -low))
     assert -1 < low < mean < high < 1
+
+
+def test_two_equal_values_know_little():
+    low, high = mean_interval(np.array([0.5, 0.5]), (0.0, 1.0)).ends
+    assert low < 0.1
+    assert high > 0.9
+
+
+@pytest.mark.parametrize("n", [2, 10, 15, 26])
+def test_rounding_of_the_mean_makes_no_spread(n):
+    on_the_bound = mean_interval(np.full(n, 0.3), (0.0, 0.3))
+    assert on_the_bound.low < 0.3 == on_the_bound.high
+    nearly = mean_interval(np.append(np.full(998, 0.5), [np.nextafter(0.5, 1)] * 2), (0.0, 1.0))
+    assert nearly.high - nearly.low < 0.01

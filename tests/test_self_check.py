@@ -12,7 +12,7 @@ from jaxsens import Gaussian, Patches, Perturbation, Resample, Tokens, sensitivi
 from jaxsens.incremental import propagate
 from jaxsens.incremental.values import Dense
 from jaxsens.metrics import label_flip, relative_l2
-from jaxsens.whole_passes import disagreement, probes_of
+from jaxsens.whole_passes import disagreement, entries_of, probes_of
 
 GENERATOR = np.random.default_rng(0)
 
@@ -177,3 +177,65 @@ def test_draws_of_any_kind_of_key_are_the_same_however_many_are_made_at_a_time(i
     ]
     for other in found[1:]:
         np.testing.assert_allclose(found[0], other, rtol=1e-4)
+
+
+def test_what_is_finite_on_one_side_alone_is_infinitely_far():
+    expected = GENERATOR.normal(size=(8, 3))
+    found = expected.copy()
+    found[2, 1] = np.nan
+    assert disagreement(found, expected, 1e-7)[2] == np.inf
+    assert disagreement(expected, found, 1e-7)[2] == np.inf
+    # One such row does not hide another that is wrong.
+    wrong = expected * np.where(np.arange(8) == 5, 1.5, 1.0)[:, None]
+    assert disagreement(wrong, found, 1e-7)[5] > 1
+
+
+def whole_numbers(params, x):
+    return jnp.maximum(x.reshape(len(x), -1) @ params, 0)
+
+
+@pytest.mark.parametrize("off_by", [0, 500_000])
+def test_models_of_whole_numbers_are_checked_too(off_by, monkeypatch):
+    params = jnp.asarray(GENERATOR.integers(-9, 10, (30, 4)), jnp.int32)
+    x = GENERATOR.integers(0, 9, (20, 30)).astype(np.int32)
+    noise = Perturbation(Tokens(), Resample(9))
+    right = propagate.RULES["max"]
+    monkeypatch.setitem(
+        propagate.RULES, "max", lambda call: [Dense(v.value + off_by) for v in right(call)]
+    )
+    own = lambda params, x: whole_numbers(params, x)  # noqa: E731 - not traced before
+    if not off_by:
+        assert both(own, params, x, noise)[0].provenance.self_check == "passed"
+        return
+    with pytest.warns(UserWarning, match="a fault of jaxsens"):
+        found, whole = both(own, params, x, noise)
+    np.testing.assert_array_equal(found.totals, whole.totals)
+
+
+def test_a_masked_class_does_not_bring_everything_near_a_tie(images):
+    params, x, noise = images
+    fill = jnp.array([0.0, 0.0, 0.0, 0.0, -1e9])
+    reused, whole = both(lambda params, x: mlp(params, x) + fill[None], params, x, noise)
+    assert reused.provenance.incremental
+    np.testing.assert_array_equal(reused.totals, whole.totals)
+
+
+def test_outputs_of_any_size_and_kind_are_compared_in_a_few_entries():
+    wide = jnp.asarray(GENERATOR.normal(size=(3, 40, 50)), jnp.float32)
+    assert entries_of(wide).shape == (3, 256)
+    np.testing.assert_array_equal(entries_of(wide[:, :2, :2]), wide[:, :2, :2].reshape(3, 4))
+    assert entries_of(lax.complex(wide[:, 0], wide[:, 1])).shape == (3, 100)
+    assert entries_of(wide[:, 0, 0]).shape == (3, 1)
+
+
+def test_features_by_reuse_are_checked(images):
+    params, x, noise = images
+
+    def features(params, x):
+        return jnp.tanh(x.reshape(len(x), 8, 8) @ params[0][:8])[..., None] * jnp.ones(
+            (1, 1, 1, 20)
+        )
+
+    reused, whole = both(features, params, x, noise, metric=relative_l2)
+    assert reused.provenance.self_check == "passed"
+    np.testing.assert_allclose(reused.totals, whole.totals, rtol=1e-4, atol=1e-6)

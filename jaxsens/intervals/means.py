@@ -44,6 +44,8 @@ from jaxsens.intervals.basics import REAL_LINE, Bounds, Interval, student_interv
 
 #: The number in r.
 _REACH = 22.0
+#: Values no further apart than this share of the bounds' distance are the same.
+_SAME = 1e-14
 
 
 def mean_interval(
@@ -52,7 +54,7 @@ def mean_interval(
     """Mean of independent values in `bounds`, with its confidence interval.
 
     Values without two finite bounds get Student's interval. Equal values have no error, unless they
-    say that nothing happened: where all are 0 or on a bound, or there is one value only, each
+    say that nothing happened: where all are 0 or on a bound, or there are two at the most, each
     counts as one draw of yes or no.
 
     >>> low, high = mean_interval(np.zeros(1000), (0.0, 1.0)).ends  # no flip in 1000 examples
@@ -73,13 +75,18 @@ def bounded_intervals(
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
     """Mean, low and high of each row."""
     n = values.shape[1]
-    mean = np.clip(values.mean(axis=1), *bounds)
+    # Within rounding: what a shift of all values makes of them is the same as well.
+    width = bounds[1] - bounds[0]
+    same = (np.abs(values - values[:, :1]) <= _SAME * width).all(axis=1)
+    # The mean of equal values is one of them, whatever rounding makes of it.
+    mean = np.where(same, values[:, 0], np.clip(values.mean(axis=1), *bounds))
     k = student_t(max(n - 1, 1), level) ** 2 / max(n - 1, 1)
     above = _distance(values - mean[:, None], bounds[1] - mean, k)
     below = _distance(mean[:, None] - values, mean - bounds[0], k)
     # Nothing happened: no spread to go by.
-    still = (mean == bounds[0]) | (mean == bounds[1]) | (mean == 0) | (n == 1)
-    alone = still & (values == mean[:, None]).all(axis=1)
+    nothing = np.abs(mean[:, None] - np.array([0.0, *bounds])).min(axis=1) <= _SAME * width
+    still = nothing | (n <= 2)
+    alone = still & same
     one_each = k / (1 + k)
     above = np.where(alone, one_each * (bounds[1] - mean), above)
     below = np.where(alone, one_each * (mean - bounds[0]), below)
@@ -102,7 +109,9 @@ def _distance(
     second, third, fourth = (power.sum(axis=1) for power in (squares, squares * d, squares**2))
     num_deciding = np.where(spread, second, n) ** 2 / np.where(spread, fourth, n)
     piece = third / np.where(spread, second, 1.0)
-    reach = _REACH * np.square(np.maximum(1 / (num_deciding - 1) - 2.5 / n, 0.0))
+    # One value that differs by a rounding error alone has num_deciding = 1.
+    others = np.maximum(num_deciding - 1, 1 / n)
+    reach = _REACH * np.square(np.maximum(1 / others - 2.5 / n, 0.0))
     on_this_side = np.where(d > 0, squares, 0.0).sum(axis=1) / np.where(spread, second, 1.0)
     shorter = np.minimum(piece, 0.0) * np.maximum(1 - 1.5 * on_this_side, 0.0)
     b = scale * (np.maximum(piece, 0.0) + shorter + reach)
