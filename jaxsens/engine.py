@@ -2,8 +2,9 @@
 
 One jitted program takes a chunk of examples. Its static shapes depend on the model and the byte
 budget alone: a remainder is padded and the padding skipped, by a loop with a traced length, so that
-a model is compiled once whatever the number of examples. (Where work is reused and a call has fewer
-than 64 examples, they are grouped evenly, so there the program depends on their number.)
+a model is compiled once whatever the number of examples. (Where work is reused and there are fewer
+than 64 examples, they are grouped evenly and more edits of each are checked, so there the program
+depends on their number.)
 
 Whole passes have the last word. A total is nan where rounding may decide a draw or reuse cannot
 tell; these cells are measured again by whole passes. And some edits of every measurement by reuse

@@ -84,7 +84,7 @@ def sensitivity(
         edit: the same outputs within rounding, in bfloat16 within bfloat16's. "auto" does so where
         it saves a quarter of the operations, with a warning and whole passes instead where the
         model cannot be mapped over edits; there True raises. Whole passes have the last word: they
-        decide draws that lie within rounding of a tie (ε^¾ of the largest output: 6e-6 in float32,
+        decide draws that lie within rounding of a tie (ε^¾ of the outputs' size: 6e-6 in float32,
         0.03 in bfloat16) or whose numbers are not finite or cancel, and check up to 64 edits of
         every measurement. Where one of these is wrong by more than 3√ε, all edits take whole
         passes, with a warning, and `provenance.self_check` is "failed". At random positions whole

@@ -170,7 +170,8 @@ class Measurement:
     Attributes:
       totals: the sum of changes at every position of every example.
       counts: the number of draws there.
-      num_passes: forward passes, or edits by reuse, that it took.
+      num_passes: forward passes, or edits by reuse, of the measurement itself; those that check
+        reuse, or decide what it leaves open, do not count.
       positions: which of them were measured.
       incremental: whether by reuse.
       self_check: "passed" or "failed" where reuse was compared with whole passes, else "none".
