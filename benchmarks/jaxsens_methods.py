@@ -19,7 +19,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 import jaxsens
 import jaxsens.models
 from benchmarks.workload import Setting, Weights, Workload, save_arrays
-from jaxsens.chunking import Budget, rows_within
+from jaxsens.measurement.batching import Budget, rows_within
 
 #: Every edit through the whole model, whatever `jaxsens.sensitivity` does by default.
 PLAIN: dict[str, Any] = {"incremental": False}

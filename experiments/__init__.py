@@ -1,1 +1,1 @@
-"""One file an experiment: its config, the paper's numbers, and run()."""
+"""One folder per experiment: its config, the paper's numbers, and run()."""

@@ -21,8 +21,8 @@ import numpy as np
 import tyro
 
 from jaxsens import spectrum
-from jaxsens.results import dumps
-from jaxsens.runfolder import write_atomic
+from jaxsens.reporting.results import dumps
+from jaxsens.reporting.run_folder import write_atomic
 
 #: Beyond it, the kernel matrix is not enumerated.
 LARGEST_ENUMERATED = 12

@@ -1,24 +1,43 @@
 """jaxsens: how sensitive is a model to a random change of one token of its input?"""
 
 import importlib
+import warnings
 from types import ModuleType
 
 from jaxsens.cli import start as _start  # noqa: F401  before JAX: see there
 
 # isort: split
 
-from jaxsens.attention import attention
-from jaxsens.comparison import Difference, compare
-from jaxsens.edits import Donor, Flip, Gaussian, Resample, ScatteredPixels
-from jaxsens.estimate import SensitivityEstimate
-from jaxsens.grids import Bits, OverlappingPatches, Patches, Tokens, Whole
-from jaxsens.incremental import explain
-from jaxsens.metrics import Metric, label_flip, relative_l2, squared_change
-from jaxsens.perturbation import Perturbation
-from jaxsens.sensitivity import sensitivity
-from jaxsens.sharpness import sharpness
-from jaxsens.sharpness_estimate import SharpnessEstimate
-from jaxsens.weight_noise import Relative, Sphere
+from jaxsens.incremental.attention_operation import attention
+from jaxsens.measurement import (
+    Difference,
+    Metric,
+    SensitivityEstimate,
+    SharpnessEstimate,
+    compare,
+    explain,
+    label_flip,
+    ragged_sensitivity,
+    relative_l2,
+    sensitivity,
+    sharpness,
+    squared_change,
+)
+from jaxsens.perturbations import (
+    Bits,
+    Donor,
+    Flip,
+    Gaussian,
+    OverlappingPatches,
+    Patches,
+    Perturbation,
+    Relative,
+    Resample,
+    ScatteredPixels,
+    Sphere,
+    Tokens,
+    Whole,
+)
 
 __version__ = "0.1.0"
 
@@ -42,42 +61,43 @@ __all__ = [
     "Whole",
     "attention",
     "boolean",
-    "buckets",
     "compare",
     "corruptions",
     "data",
     "explain",
+    "figures",
     "label_flip",
     "models",
-    "ragged",
+    "ragged_sensitivity",
     "relative_l2",
     "sensitivity",
     "sharpness",
     "spectrum",
     "squared_change",
+    "text",
+    "training",
 ]
 
-_ROOMS = (
-    "boolean",
-    "buckets",
-    "corruptions",
-    "data",
-    "figures",
-    "models",
-    "ragged",
-    "spectrum",
-    "tokenization",
-    "training",
-)
+#: Rooms that a measurement does not need: imported when they are first used.
+_ROOMS = ("boolean", "corruptions", "data", "figures", "models", "spectrum", "training")
+
+#: Modules that stood in the package itself before there were rooms, under their old names.
+_MOVED = {
+    "buckets": "jaxsens.text.buckets",
+    "ragged": "jaxsens.measurement.ragged",
+    "tokenization": "jaxsens.text.tokenization",
+}
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Imports a public room when it is first used: a measurement needs none of them."""
     if name in _ROOMS:
         return importlib.import_module(f"jaxsens.{name}")
+    if name in _MOVED:
+        message = f"jaxsens.{name} is now {_MOVED[name]}"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return importlib.import_module(_MOVED[name])
     raise AttributeError(f"module 'jaxsens' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """What is there, and the rooms that are not loaded yet."""
     return sorted({*globals(), *_ROOMS})

@@ -19,16 +19,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jaxsens import fingerprint, report, runtime
 from jaxsens.cli import failures, flags, signals
 from jaxsens.cli.command import reproduce
 from jaxsens.cli.discovery import experiment_names, listing, load_experiment
 from jaxsens.cli.flags import Options, resolved
+from jaxsens.core import fingerprint, runtime
 from jaxsens.data import DatasetNotFoundError
-from jaxsens.progress import say
-from jaxsens.results import Results
-from jaxsens.runfolder import RunFolder, RunLostError, WorkdirError, default_folder
-from jaxsens.training import TrainingDivergedError
+from jaxsens.reporting import report
+from jaxsens.reporting.progress import say
+from jaxsens.reporting.results import Results
+from jaxsens.reporting.run_folder import RunFolder, RunLostError, WorkdirError, default_folder
+from jaxsens.training.trainer import TrainingDivergedError
 
 __all__ = ["Options", "experiment_names", "load_experiment", "main", "resolved"]
 

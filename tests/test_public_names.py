@@ -18,11 +18,17 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = jaxsens.sensitivty
 
 
+@pytest.mark.parametrize("old", jaxsens._MOVED)
+def test_modules_that_moved_are_there_under_their_old_names(old):
+    with pytest.warns(DeprecationWarning, match=f"jaxsens.{old} is now {jaxsens._MOVED[old]}"):
+        assert getattr(jaxsens, old).__name__ == jaxsens._MOVED[old]
+
+
 def test_a_plain_import_offers_the_rooms_of_the_readme_and_loads_none():
     program = (
         "import sys, jaxsens; rooms = set(jaxsens._ROOMS); assert rooms <= set(dir(jaxsens)); "
         "assert not any(f'jaxsens.{room}' in sys.modules for room in rooms); "
-        "assert callable(jaxsens.ragged.ragged_sensitivity) and callable(jaxsens.data.load); "
+        "assert callable(jaxsens.ragged_sensitivity) and callable(jaxsens.data.load); "
         "assert len(jaxsens.corruptions.NAMES) == 18"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Num, Shaped
 
-from jaxsens.boolean import memory
+from jaxsens.core import memory
 
 Order = Literal["binary", "gray", "weight"]
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
-from jaxsens.boolean import memory
 from jaxsens.boolean.cube import Table, degrees, dimension_of
+from jaxsens.core import memory
 
 
 def walsh_hadamard(values: Num[Table, "*batch N"]) -> Num[Array, "*batch N"]:

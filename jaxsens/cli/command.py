@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
-from jaxsens import report
 from jaxsens.cli.bounds import declared_fields
 from jaxsens.cli.config import ExperimentConfig
 from jaxsens.cli.flags import is_switch
+from jaxsens.reporting import report
 
 
 def reproduce(name: str, experiment: ModuleType, config: ExperimentConfig) -> str:

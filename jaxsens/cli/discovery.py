@@ -1,11 +1,10 @@
-"""Experiments, found by their files: a module with `PRESETS` is one.
+"""Experiments, found by their folders: each is a package without a leading underscore.
 
 They stand beside the library in a checkout and inside it in a wheel.
 """
 
 import importlib
 import importlib.util
-import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -16,16 +15,13 @@ PACKAGE = "jaxsens.experiments"
 
 
 def experiment_names() -> list[str]:
-    """All experiments, by their files."""
-    return sorted(
-        file.stem
-        for file in _experiments_folder().glob("*.py")
-        if re.search(r"^PRESETS\b", file.read_text("utf-8"), re.MULTILINE)
-    )
+    """All experiments, by their folders."""
+    files = _experiments_folder().glob("[!_]*/__init__.py")
+    return sorted(file.parent.name for file in files)
 
 
 def canonical_name(name: str) -> str:
-    """The experiment's name as its file has it: a hyphen stands for an underscore.
+    """The experiment's name as its folder has it: a hyphen stands for an underscore.
 
     Raises:
         ValueError: There is none; names the nearest.

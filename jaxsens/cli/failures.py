@@ -6,7 +6,7 @@ import tempfile
 import traceback
 from collections.abc import Iterator
 
-from jaxsens.runfolder import RunFolder, RunLostError
+from jaxsens.reporting.run_folder import RunFolder, RunLostError
 
 
 class UnforeseenError(Exception):

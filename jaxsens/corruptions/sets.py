@@ -20,9 +20,10 @@ from jaxtyping import Array, Float, Integer, PRNGKeyArray, UInt8
 from jaxsens.corruptions.base import Corruption, floor_levels
 from jaxsens.corruptions.frost import FrostTextures, load_frost
 from jaxsens.corruptions.severities import corruption
-from jaxsens.data import cifar10c, files
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
+from jaxsens.data.images import cifar10c
 from jaxsens.data.registry import expanded
+from jaxsens.data.sources import files
 
 OFFICIAL = "CIFAR-10-C"
 REGENERATED = "CIFAR-10-C style, regenerated"

@@ -18,9 +18,11 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32, Int32, UInt8
 
-from jaxsens.data import cifar10, digits, download, idx, shapes, svhn, tfds
 from jaxsens.data.dataset import SPLITS, DatasetSpec, Raw
 from jaxsens.data.errors import DatasetNotFoundError, UnusableSourceError
+from jaxsens.data.generated import shapes
+from jaxsens.data.images import cifar10, digits, idx, svhn
+from jaxsens.data.sources import download, tfds
 
 _SPECS = {
     spec.name: spec

@@ -5,17 +5,14 @@ a window, or differ everywhere (`values`). Rules say what each operation makes o
 operation without one gives a dense value, so no model is refused and no number is wrong.
 """
 
-from jaxsens.incremental.explain import Explanation, explain
 from jaxsens.incremental.program import Costs, Program, count_costs, make_program, table_size
 from jaxsens.incremental.trace import UnmappableError
 
 __all__ = [
     "Costs",
-    "Explanation",
     "Program",
     "UnmappableError",
     "count_costs",
-    "explain",
     "make_program",
     "table_size",
 ]

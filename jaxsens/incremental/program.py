@@ -16,15 +16,15 @@ import numpy as np
 from jax.extend.core import Literal
 from jaxtyping import Array, Bool, Int
 
-from jaxsens.attention import is_marked
-from jaxsens.chunking import bytes_of, output_bytes
-from jaxsens.grids import Grid
+from jaxsens.core.jaxprs import bytes_of, output_bytes
 from jaxsens.incremental import flops
+from jaxsens.incremental.attention_operation import is_marked
 from jaxsens.incremental.layout import Layout, as_layout, runs
 from jaxsens.incremental.propagate import prepare, propagate
-from jaxsens.incremental.recognise import recognise
+from jaxsens.incremental.recognition.recognise import recognise
 from jaxsens.incremental.trace import Prepare, Trace, trace, value_of
 from jaxsens.incremental.values import Place
+from jaxsens.perturbations.grids import Grid
 
 #: More buckets are taken only if they save this share: each is compiled by itself.
 _WORTH_A_BUCKET = 0.07

@@ -6,27 +6,27 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from jaxsens.attention import kind_of
-from jaxsens.incremental import (
-    attend,
+from jaxsens.incremental.attention_operation import kind_of
+from jaxsens.incremental.layout import Layout
+from jaxsens.incremental.recognition import written_attention
+from jaxsens.incremental.rules import (
+    attention_rule,
     contractions,
     elementwise,
+    loops,
     reductions,
-    sequences,
-    shapes,
-    written,
+    reshaping,
 )
-from jaxsens.incremental.call import Call, Rule
-from jaxsens.incremental.layout import Layout
+from jaxsens.incremental.rules.rule_call import Call, Rule
 from jaxsens.incremental.trace import Constant, Operand, Operation, Trace, scope
 from jaxsens.incremental.values import Clean, Dense, Place, Value, Windowed, full
 
 RULES: dict[str, Rule] = {
     **elementwise.RULES,
-    **shapes.RULES,
+    **reshaping.RULES,
     **contractions.RULES,
     **reductions.RULES,
-    **sequences.RULES,
+    **loops.RULES,
 }
 
 
@@ -78,17 +78,17 @@ def propagate(
 def prepare(operation: Operation, inputs: Sequence[Any]) -> Any:
     """What an operation's rule wants to know of its clean inputs: done once an example."""
     if operation.parts:
-        return written.prepare(operation, inputs)
+        return written_attention.prepare(operation, inputs)
     kind = kind_of(operation.name)
     if kind is not None:
-        return attend.prepare_marked(kind, *map(jnp.asarray, inputs))
-    return sequences.states(operation, inputs) if operation.name == "scan" else None
+        return attention_rule.prepare_marked(kind, *map(jnp.asarray, inputs))
+    return loops.states(operation, inputs) if operation.name == "scan" else None
 
 
 def rule_of(operation: Operation) -> Rule:
     """The rule of an operation; one that is not known makes everything dense."""
     if operation.parts:
-        return written.attend_written
+        return written_attention.attend_written
     if kind_of(operation.name) is not None:
-        return attend.attend
+        return attention_rule.attend
     return RULES.get(operation.name, Call.densely)

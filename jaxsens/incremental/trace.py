@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from jax.extend.core import Literal
 
-from jaxsens.chunking import equations
+from jaxsens.core.jaxprs import equations
 
 #: Parameters of an equation under which the function it calls may stand.
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")

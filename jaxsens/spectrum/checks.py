@@ -24,9 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxsens.boolean import memory
 from jaxsens.boolean.cube import coordinates_of, degrees, dimension_of
 from jaxsens.boolean.fourier import walsh_hadamard
+from jaxsens.core import memory
 from jaxsens.spectrum.limits import Precision, in_precision
 
 #: What counts as zero, relative to max |K|: spread of a kernel, coupling of two characters,

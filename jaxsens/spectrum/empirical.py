@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxsens import weight_noise
-from jaxsens.intervals import student_half_width
+from jaxsens.core.intervals import student_half_width
+from jaxsens.perturbations import weight_noise
 
 #: (params, x) → (n,), (n, C) outputs or (n, width) features.
 ApplyFn = Callable[[Any, Array], Array]

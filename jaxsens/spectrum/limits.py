@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxsens.boolean import memory
 from jaxsens.boolean.cube import cube
+from jaxsens.core import memory
 from jaxsens.spectrum import recursion
 from jaxsens.spectrum.architectures import MLP, Activation, Architecture, Kind, Transformer
 from jaxsens.spectrum.neural_tangents_import import stax

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from jaxsens import boolean
-from jaxsens.boolean import memory
+from jaxsens.core import memory
 
 
 @pytest.mark.parametrize("order", ["binary", "gray", "weight"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxsens import boolean
-from jaxsens.boolean import memory
+from jaxsens.core import memory
 
 
 def dense(d):

@@ -111,7 +111,7 @@ def test_all_fields_at_once_come_back():
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", ["quick", "small", "paper"])
 def test_every_field_comes_back(preset, monkeypatch):
-    study = load_experiment("robustness").vision_study
+    study = load_experiment("robustness").study
     monkeypatch.setattr(study, "_check_reuse", lambda *_: None)
     for name in experiment_names():
         module, found = load_experiment(name), dict(changes(name, preset))

@@ -7,7 +7,8 @@ import pytest
 import jaxsens.data as data
 from jaxsens import corruptions
 from jaxsens.corruptions import frost, sets
-from jaxsens.data import cifar10c, registry
+from jaxsens.data import registry
+from jaxsens.data.images import cifar10c
 
 KEY = jax.random.key(0)
 LABELS = np.arange(48, dtype=np.int32) % 10

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsens.results import Claim, Figure, Results
-from jaxsens.runfolder import RunFolder, write_atomic
-from jaxsens.training import Recipe, Trainer
+from jaxsens.reporting.results import Claim, Figure, Results
+from jaxsens.reporting.run_folder import RunFolder, write_atomic
+from jaxsens.training.trainer import Recipe, Trainer
 
 EPOCHS = 3
 
@@ -41,7 +41,7 @@ def load(config: Any, data_dir: Any) -> Points:
 
 def run(config: Any, data: Points, folder: RunFolder) -> Results:
     """Trains, records, keeps a file, computes a stage, draws and concludes."""
-    from jaxsens.experiments import study
+    from jaxsens.experiments._common import study
 
     def evaluate(epoch: int, variables: Any) -> dict[str, Any]:
         return {"weights": np.asarray(variables["params"]["Dense_0"]["kernel"]).ravel().tolist()}

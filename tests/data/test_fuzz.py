@@ -25,10 +25,12 @@ import scipy.io
 from PIL import Image
 
 import jaxsens.data as data
-from jaxsens import corruptions, tokenization
-from jaxsens.data import cifar10, cifar10c, idx, svhn, tfds
+from jaxsens import corruptions
 from jaxsens.data.errors import UnusableSourceError
+from jaxsens.data.images import cifar10, cifar10c, idx, svhn
+from jaxsens.data.sources import tfds
 from jaxsens.data.text import Texts, files, prepared, text_spec
+from jaxsens.text import tokenization
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (4, 32, 32, 3), np.uint8)

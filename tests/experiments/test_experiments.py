@@ -18,9 +18,9 @@ from jaxsens import (
     data,
     sensitivity,
 )
-from jaxsens.intervals import mean_interval
+from jaxsens.core.intervals import mean_interval
+from jaxsens.measurement.sharpness_estimate import SharpnessEstimate
 from jaxsens.run import load_experiment, main
-from jaxsens.sharpness_estimate import SharpnessEstimate
 
 
 def column(table, name):

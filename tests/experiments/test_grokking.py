@@ -13,15 +13,15 @@ import pytest
 
 import jaxsens
 from jaxsens import Bits, Flip, Gaussian, Perturbation, Tokens
-from jaxsens.checkpoint import Checkpoints
 from jaxsens.models import BareTransformer
+from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.run import load_experiment, main
-from jaxsens.runfolder import RunFolder
+from jaxsens.training.checkpoints import Checkpoints
 
 grokking = load_experiment("grokking")
 leads, study, tasks, outcomes, views = (
-    importlib.import_module(f"{grokking.__package__}.grokking_{name}")
-    for name in ("leads", "study", "tasks", "outcome", "views")
+    importlib.import_module(f"{grokking.__package__}.{name}")
+    for name in ("leads", "training", "tasks", "outcome", "claims")
 )
 MODEL = BareTransformer(vocab_size=12, width=16, heads=2, hidden=24)
 ADDITION = tasks.Addition(MODEL, 0.5, sigma=0.4, relative_sigma=0.2, num_draws=40)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tokenizers.pre_tokenizers import ByteLevel
 
+from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.run import load_experiment, main
-from jaxsens.runfolder import RunFolder
 
 language = load_experiment("language")
 lab, measuring, show = language.lab, language.measuring, language.show
@@ -176,11 +176,11 @@ def measure(arm, lengths=(4, 4), **options):
 
 
 def test_every_variance_is_the_same_program(arm):
-    from jaxsens import engine
+    from jaxsens.measurement import exhaustive
 
     def num_programs(**options):
         measure(arm, **options)
-        return engine._chunk_totals._cache_size()
+        return exhaustive._chunk_totals._cache_size()
 
     once = num_programs()
     assert num_programs(variance=4.0) == once

@@ -8,7 +8,7 @@ import pytest
 
 from jaxsens import data
 from jaxsens.run import load_experiment, main
-from jaxsens.training import Trainer
+from jaxsens.training.trainer import Trainer
 
 TINY = "--epochs 2 --evaluate-every 1 --num-train 100 --num-measured 5 --tolerance 0.2"
 MLP = f"--dataset shapes --models mlp-leaky {TINY}"

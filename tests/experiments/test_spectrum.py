@@ -19,7 +19,7 @@ TINY = (
 
 
 def draft(fig, folder, name):
-    """Saves a small PNG; tests/test_figures.py has the real way, which takes seconds a figure."""
+    """Saves a small PNG; the real way (tests/figures) takes seconds per figure."""
     folder.mkdir(exist_ok=True)
     fig.savefig(folder / f"{name}.png", dpi=50)
 

@@ -16,8 +16,7 @@ from jaxsens.run import load_experiment, main
 
 EXPERIMENT = load_experiment("synthetic")
 theory, study, seeds = (
-    import_module(f"{EXPERIMENT.__package__}.synthetic_{name}")
-    for name in ("theory", "study", "seeds")
+    import_module(f"{EXPERIMENT.__package__}.{name}") for name in ("theory", "training", "seeds")
 )
 TINY = (
     "--exp synthetic --epochs 2 --every 1 --num-seeds 2 --phase-sigmas 0.1 0.3 --phase-rates 0.3 "
@@ -179,7 +178,7 @@ def finished(tmp_path_factory):
 
 
 def draft(fig, folder, name):
-    """Saves a small PNG; tests/test_figures.py has the real way, which takes seconds a figure."""
+    """Saves a small PNG; the real way (tests/figures) takes seconds per figure."""
     folder.mkdir(exist_ok=True)
     fig.savefig(folder / f"{name}.png", dpi=50)
 

@@ -8,7 +8,7 @@ import pytest
 
 from jaxsens import Patches, Tokens
 from jaxsens.incremental import propagate, values
-from jaxsens.incremental.call import Call
+from jaxsens.incremental.rules.rule_call import Call
 from tests.incremental.generated import Own, first_wrong, make_chain
 from tests.incremental.layers import ALL, IMAGES, ROWS, TO_ROWS, conv_of
 from tests.incremental.rare import RARE

@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 
 from jaxsens import Bits, OverlappingPatches, Patches, Tokens
-from jaxsens.attention import attention
+from jaxsens.incremental.attention_operation import attention
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.normal(size=(8, 8, 2)).astype(np.float32)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from jaxsens.chunking import equations
+from jaxsens.core.jaxprs import equations
 from jaxsens.incremental.propagate import RULES
 from tests.incremental.layers import ALL, IMAGES, ROWS, TO_ROWS
 from tests.incremental.rare import RARE

@@ -13,9 +13,9 @@ from scipy.special import erf, softmax
 
 from jaxsens import Gaussian, Patches, Perturbation, sensitivity
 from jaxsens.models import CNN, MLP, ConvMixer, DenseNet, ResNet, ViTSimple, ViTSmall
-from jaxsens.models.layers import gelu
-from jaxsens.models.vit import LocalityAttention, shifted
-from jaxsens.models.vit_simple import sincos_positions
+from jaxsens.models.layers.basics import gelu
+from jaxsens.models.vision.vit import LocalityAttention, shifted
+from jaxsens.models.vision.vit_simple import sincos_positions
 
 TINY = ViTSmall(num_classes=3, patch=2, depth=2, heads=2, hidden=12, width=8, head_dim=4)
 IMAGES = np.random.default_rng(0).normal(size=(3, 6, 4, 2)).astype(np.float32)

@@ -16,7 +16,7 @@ import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from jaxsens.models import ConvMixer, DenseNet, ResNet, ViTSimple, ViTSmall
-from jaxsens.models.attention import Projection
+from jaxsens.models.layers.multi_head import Projection
 
 torch = pytest.importorskip("torch")
 torch_vision = importlib.import_module("benchmarks.torch_vision")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxsens.models import GPT2, LSTM, RoBERTa
-from jaxsens.tokenization import PAD_ID
+from jaxsens.text.tokenization import PAD_ID
 
 torch = pytest.importorskip("torch")
 

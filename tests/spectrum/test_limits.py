@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxsens import boolean, spectrum
-from jaxsens.boolean import memory
+from jaxsens.core import memory
 from jaxsens.spectrum import MLP, Transformer, limits, recursion
 from jaxsens.spectrum.duals import dual
 

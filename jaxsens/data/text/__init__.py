@@ -2,6 +2,6 @@
 
 from jaxsens.data.text.load import load_text
 from jaxsens.data.text.spec import TEXT_NAMES, TEXT_SPLITS, TextSpec, text_spec
-from jaxsens.data.texts import Texts
+from jaxsens.data.text.texts import Texts
 
 __all__ = ["TEXT_NAMES", "TEXT_SPLITS", "TextSpec", "Texts", "load_text", "text_spec"]

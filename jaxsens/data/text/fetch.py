@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from jaxsens.data import download
 from jaxsens.data.errors import UnusableSourceError
+from jaxsens.data.sources import download
+from jaxsens.data.sources.tfds import first_line, quiet
 from jaxsens.data.text.files import MAX_FILE
 from jaxsens.data.text.spec import TextSpec
-from jaxsens.data.tfds import first_line, quiet
 
 # TFDS has the file at Firebase, whose addresses answered 403 (tensorflow/datasets issue 2926); this
 # is the same file by size and SHA-256, which are checked.

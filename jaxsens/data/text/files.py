@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxsens.data import files
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
-from jaxsens.data.strict_json import parse as parse_json
+from jaxsens.data.sources import files
+from jaxsens.data.sources.strict_json import parse as parse_json
 from jaxsens.data.text.rows import BadRowError, Example, collect, decoded, example
 from jaxsens.data.text.spec import TEXT_SPLITS, TextSpec
-from jaxsens.data.texts import Texts
+from jaxsens.data.text.texts import Texts
 
 _logger = logging.getLogger("jaxsens")
 _MSR_TRAIN = "msr_paraphrase_train.txt"

@@ -10,15 +10,15 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from jaxsens.data import paraphrases
 from jaxsens.data.errors import DatasetNotFoundError, UnusableSourceError
+from jaxsens.data.generated import paraphrases
 from jaxsens.data.registry import download_roots, require_known, search_paths
+from jaxsens.data.sources.tfds import shared_roots
 from jaxsens.data.text import files
 from jaxsens.data.text.fetch import fetch_text
 from jaxsens.data.text.prepared import read_prepared
 from jaxsens.data.text.spec import TEXT_SPLITS, TextSpec, text_spec
-from jaxsens.data.texts import Texts
-from jaxsens.data.tfds import shared_roots
+from jaxsens.data.text.texts import Texts
 
 
 def load_text(

@@ -5,12 +5,12 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from jaxsens.data import tfds
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError, UnusableSourceError
+from jaxsens.data.sources import tfds
 from jaxsens.data.text.files import from_features
 from jaxsens.data.text.rows import collect
 from jaxsens.data.text.spec import TextSpec
-from jaxsens.data.texts import Texts
+from jaxsens.data.text.texts import Texts
 
 _logger = logging.getLogger("jaxsens")
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from jaxsens.data.errors import CorruptDataError, one_line
-from jaxsens.data.texts import Texts
+from jaxsens.data.text.texts import Texts
 
 Raw = TypeVar("Raw")
 #: Bad rows that a warning lists one by one.

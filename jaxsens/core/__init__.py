@@ -1,0 +1,1 @@
+"""What every room may use: devices, keys, plain values, atomic files, memory, intervals."""

@@ -1,0 +1,46 @@
+"""Every confidence interval of jaxsens, one function for each idea.
+
+    basics    Interval, Student's t, several intervals at once
+    means     the mean of independent values, few of which may be far from the others
+    pairs     differences and ratios of two means
+    two_way   the mean of a table whose rows and columns are both random
+    ranks     rank correlation of two quantities over models
+
+Assumption: examples (seeds, runs) are independent draws from what the interval speaks of.
+"""
+
+from jaxsens.core.intervals.basics import (
+    REAL_LINE,
+    Bounds,
+    Interval,
+    bonferroni,
+    student_half_width,
+    student_interval,
+)
+from jaxsens.core.intervals.means import mean_interval
+from jaxsens.core.intervals.pairs import (
+    difference_bounds,
+    independent_difference,
+    paired_difference,
+    ratio_of_means,
+)
+from jaxsens.core.intervals.ranks import RankCorrelation, rank_correlation
+from jaxsens.core.intervals.two_way import two_way_interval, two_way_variance
+
+__all__ = [
+    "REAL_LINE",
+    "Bounds",
+    "Interval",
+    "RankCorrelation",
+    "bonferroni",
+    "difference_bounds",
+    "independent_difference",
+    "mean_interval",
+    "paired_difference",
+    "rank_correlation",
+    "ratio_of_means",
+    "student_half_width",
+    "student_interval",
+    "two_way_interval",
+    "two_way_variance",
+]

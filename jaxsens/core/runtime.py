@@ -1,0 +1,187 @@
+"""Devices, hosts and precision: where a measurement runs, never what it measures.
+
+Examples are split over processes (hosts) first and over a process's own devices second. Draws are
+keyed by the example's global index, so neither split changes a number.
+
+Assumption: every process makes the same calls with the same arguments, as `jax.distributed` asks.
+"""
+
+import contextlib
+import glob
+import os
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jaxlib.xla_client
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxsens.core.scalars import as_list, one_line
+
+#: Matrix products of every measurement run in full float32.
+PRECISION = "highest"
+
+#: Calls under way at a time, at the most: each holds memory.
+MAX_STREAMS = 8
+
+AXIS = "examples"
+SPLIT = PartitionSpec(AXIS)
+SAME = PartitionSpec()
+
+
+def keep_compiled_programs() -> None:
+    """Keeps what takes long to compile in the user's cache folder, for later runs.
+
+    `JAX_COMPILATION_CACHE_DIR` says where else, as JAX has it. Without a home nothing is kept. A
+    program that cannot be read is compiled and kept again.
+    """
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
+        try:
+            cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        except RuntimeError:
+            return
+        jax.config.update("jax_compilation_cache_dir", str(cache / "jaxsens" / "programs"))
+    shown = warnings.showwarning
+
+    def show(message: Warning | str, *where: Any, **more: Any) -> None:
+        if not _forget_damaged_program(str(message)):
+            shown(message, *where, **more)
+
+    warnings.showwarning = show
+
+
+def _forget_damaged_program(warning: str) -> bool:
+    """Deletes the programs of a function if JAX warns that one of them cannot be read.
+
+    JAX then compiles anew, but would leave the damaged file where it is, and warn for ever.
+    """
+    found = re.match(r"Error reading persistent compilation cache entry for '(.+?)'", warning)
+    if not found:
+        return False
+    folder = Path(str(jax.config.jax_compilation_cache_dir))  # type: ignore[attr-defined]
+    for file in folder.glob(f"{glob.escape(found[1])}-*"):
+        with contextlib.suppress(OSError):
+            file.unlink()
+    return True
+
+
+def local_mesh(devices: Any = None) -> Mesh:
+    """This process's devices (or the given ones) in a row."""
+    if devices is None:
+        return Mesh(np.array(jax.local_devices()), (AXIS,))
+    chosen = as_list(devices)
+    if chosen == []:
+        raise ValueError("devices must name at least one; got none: leave it out to use all")
+    if (
+        not chosen
+        or not all(isinstance(device, jax.Device) for device in chosen)
+        or {(device.process_index, device.platform) for device in chosen}
+        != {(jax.process_index(), chosen[0].platform)}
+    ):
+        raise ValueError(
+            "devices must be a list of this process's JAX devices of one kind, such as "
+            f"jax.local_devices()[:1]; got {one_line(devices)}"
+        )
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"devices must be given once each; got {one_line(devices)}")
+    return Mesh(np.array(chosen), (AXIS,))
+
+
+def num_streams(mesh: Mesh) -> int:
+    """Calls to have under way at a time, so that they keep the mesh busy.
+
+    On a CPU as many as there are cores for a device: XLA spreads a large operation over cores, but
+    most operations of a measurement are small.
+    """
+    if platform(mesh) != "cpu":
+        return 1
+    return max(1, min(MAX_STREAMS, num_cores() // mesh.size))
+
+
+def num_cores() -> int:
+    """The cores that this process may use."""
+    has_affinity = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+
+
+def stream(call: int, num_streams: int) -> contextlib.AbstractContextManager:
+    """The call with this number, made inside, may run beside those of other streams.
+
+    XLA's CPU client runs the calls of one thread in their order unless it is told otherwise. A
+    jaxlib that cannot be told runs them one after the other: slower, the same numbers.
+    """
+    tell = getattr(jaxlib.xla_client, "execution_stream_id", None)
+    if num_streams == 1 or tell is None:
+        return contextlib.nullcontext()
+    return tell(call % num_streams)
+
+
+def over_devices(function: Callable, mesh: Mesh, in_specs: tuple) -> Callable:
+    """`function` on each device's share of the arguments marked `SPLIT`; outputs are split too."""
+    if mesh.size == 1:
+        return function
+    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=SPLIT, check_vma=False)
+
+
+def place(tree: Any, mesh: Mesh, spec: PartitionSpec) -> Any:
+    """Puts arrays on the mesh, split along their first axis or the same on every device."""
+
+    def put(leaf):
+        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+            # A copy that all hosts share: take this host's. A leaf split over hosts has none.
+            if not leaf.is_fully_replicated:
+                raise ValueError(
+                    f"parameters of shape {leaf.shape} are split over hosts; replicate them first "
+                    "(jax.device_put with an empty PartitionSpec)"
+                )
+            leaf = leaf.addressable_data(0)
+        return jax.device_put(leaf, NamedSharding(mesh, spec))
+
+    return jax.tree.map(put, tree)
+
+
+def host_share(num_examples: int) -> slice:
+    """The examples that this process measures: a contiguous share."""
+    bounds = _host_bounds(num_examples)
+    return slice(bounds[jax.process_index()], bounds[jax.process_index() + 1])
+
+
+def gather_hosts(local: np.ndarray, num_examples: int) -> np.ndarray:
+    """All processes' shares, in order, on every process."""
+    if jax.process_count() == 1:
+        return local
+    # Gathering needs equal shapes; shares differ by at most one example.
+    padded = np.zeros((-(-num_examples // jax.process_count()), *local.shape[1:]), local.dtype)
+    padded[: len(local)] = local
+    shares = multihost_utils.process_allgather(padded)
+    lengths = np.diff(_host_bounds(num_examples))
+    whole = np.concatenate([share[:k] for share, k in zip(shares, lengths, strict=True)])
+    return whole.astype(local.dtype)
+
+
+def largest_of_hosts(value: float) -> float:
+    """The largest of all processes' values; all of them must ask."""
+    if jax.process_count() == 1:
+        return value
+    return float(multihost_utils.process_allgather(np.asarray(value, np.float32)).max())
+
+
+def _host_bounds(num_examples: int) -> list[int]:
+    """Where each process's share starts, and the end of the last one."""
+    num = jax.process_count()
+    return [num_examples * process // num for process in range(num + 1)]
+
+
+def device_kind(mesh: Mesh) -> str:
+    """What the measurement ran on, for its record."""
+    return mesh.devices.flat[0].device_kind
+
+
+def platform(mesh: Mesh) -> str:
+    """The mesh's kind of hardware: cpu, gpu or tpu."""
+    return mesh.devices.flat[0].platform

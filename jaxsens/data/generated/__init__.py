@@ -1,0 +1,1 @@
+"""Datasets that are generated and need no file."""

@@ -1,0 +1,135 @@
+"""What the axes of attention's arrays are, followed from operation to operation.
+
+An axis of q · k is a head, or of its left or its right operand: which of the two are queries and
+which are tokens shows in the softmax. An axis of length 1 has no label: it may come and go.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from jaxsens.incremental.recognition.written_attention import View
+from jaxsens.incremental.trace import Operation
+
+Shape = tuple[int, ...]
+#: A name, or a kind and a number: (HEAD, 1) is the second axis of heads.
+Label = Any
+Labels = tuple[Label, ...]
+
+LEFT, RIGHT, HEAD = "left", "right", "head"
+#: Features that q · k sums over, and those of values.
+PRODUCT, VALUE = "product", "value"
+#: An axis along which nothing changes.
+REPEATED = "repeated"
+
+_SAME = {"stop_gradient", "convert_element_type", "copy"}
+_RESHAPES = {"reshape", "squeeze", "expand_dims"}
+
+
+def of_product(shapes: Sequence[Shape], dims: Any) -> tuple[list[Labels], Labels] | None:
+    """Labels of both operands of q · k and of what it gives; None if it cannot be attention's."""
+    contract, batch = dims
+    sides = []
+    for side, free in enumerate((LEFT, RIGHT)):
+        shape = shapes[side]
+        labels: list[Label] = [free] * len(shape)
+        for kind, axes in ((PRODUCT, contract[side]), (HEAD, batch[side])):
+            for number, axis in enumerate(axes):
+                labels[axis] = (kind, number)
+        labels = [None if n == 1 else label for label, n in zip(labels, shape, strict=True)]
+        if labels.count(free) > 1:
+            return None
+        sides.append(tuple(labels))
+    return sides, _result(sides, dims)
+
+
+def _result(sides: Sequence[Labels], dims: Any) -> Labels:
+    contract, batch = dims
+    free = [
+        label
+        for side, labels in enumerate(sides)
+        for axis, label in enumerate(labels)
+        if axis not in (*contract[side], *batch[side])
+    ]
+    return (*(sides[0][axis] for axis in batch[0]), *free)
+
+
+def of_weighted(
+    weights: Labels, values: Shape, dims: Any, side: int, over: Label, heads: Sequence[Label]
+) -> tuple[Labels, Labels] | None:
+    """Labels of the values that weights are multiplied with, and of what that gives.
+
+    None if the product is not, head by head, the sum over the tokens of the softmax.
+    """
+    contract, batch = (dims[0][side], dims[0][1 - side]), (dims[1][side], dims[1][1 - side])
+    free = {label for a, label in enumerate(weights) if a not in (*contract[0], *batch[0])}
+    query = RIGHT if over == LEFT else LEFT
+    if (
+        {weights[axis] for axis in contract[0]} - {None} != {over}
+        or {weights[axis] for axis in batch[0]} - {None} != set(heads)
+        or not free <= {None, query}
+    ):
+        return None
+    labels: list[Label] = [None if n == 1 else (VALUE, number) for number, n in enumerate(values)]
+    for own, other in ((contract[0], contract[1]), (batch[0], batch[1])):
+        for a, b in zip(own, other, strict=True):
+            labels[b] = weights[a]
+    sides = [weights, tuple(labels)]
+    return sides[1], _result(sides if side == 0 else sides[::-1], dims)
+
+
+def moved(operation: Operation, labels: Labels, old: Shape, new: Shape) -> Labels | None:
+    """Labels after an operation that moves entries; None if it is another, or merges axes."""
+    name, params = operation.name, operation.params
+    if name in _SAME:
+        return labels
+    if name == "transpose":
+        return tuple(labels[axis] for axis in params["permutation"])
+    if name == "broadcast_in_dim" and len(operation.inputs) == 1:
+        found: list[Label] = [None if n == 1 else REPEATED for n in new]
+        for axis, to in enumerate(params["broadcast_dimensions"]):
+            if old[axis] == new[to]:
+                found[to] = labels[axis]
+        return tuple(found)
+    if name not in _RESHAPES or (name == "reshape" and params.get("dimensions") is not None):
+        return None
+    if [n for n in old if n != 1] != [n for n in new if n != 1]:
+        return None
+    kept = iter([label for label in labels if label is not None])
+    return tuple(None if n == 1 else next(kept) for n in new)
+
+
+def fit(small: Labels, large: Labels) -> bool:
+    """Whether an array can stand beside another entry by entry, axis by axis the same."""
+    return len(small) == len(large) and all(
+        a in (None, b) or (a == REPEATED and b is not None)
+        for a, b in zip(small, large, strict=True)
+    )
+
+
+def heads(labels: Iterable[Label]) -> list[Label]:
+    """The heads among some labels, in order."""
+    return _of_kind(labels, HEAD)
+
+
+def _of_kind(labels: Iterable[Label], kind: str) -> list[Label]:
+    return sorted(label for label in labels if isinstance(label, tuple) and label[0] == kind)
+
+
+def order(labels: Labels, wanted: Sequence[Label]) -> tuple[int, ...]:
+    """The axes of length 1, then those of the wanted labels that are there."""
+    ones = [axis for axis, label in enumerate(labels) if label is None]
+    return (*ones, *(labels.index(label) for label in wanted if label in labels))
+
+
+def view(shape: Shape, labels: Labels, tokens: Label, heads: Sequence[Label], kind: str) -> View:
+    """The view of an array with these labels, whose features are of that kind."""
+    features = _of_kind(labels, kind)
+    lengths = dict(zip(labels, shape, strict=True))
+    return View(
+        shape,
+        order(labels, [tokens, *heads, *features]),
+        labels.index(tokens) if tokens in labels else None,
+        math.prod(lengths[head] for head in heads),
+        math.prod(lengths[feature] for feature in features),
+    )

@@ -1,0 +1,30 @@
+"""Measurements: how far a random change of an input, or of the weights, changes the output.
+
+`sensitivity` and `sharpness` check their arguments, make a job of them, cut it into batches that
+fit a byte budget, and give estimates with intervals.
+"""
+
+from jaxsens.measurement._sensitivity import sensitivity
+from jaxsens.measurement._sharpness import sharpness
+from jaxsens.measurement.comparison import Difference, compare
+from jaxsens.measurement.estimate import SensitivityEstimate
+from jaxsens.measurement.explanation import Explanation, explain
+from jaxsens.measurement.metrics import Metric, label_flip, relative_l2, squared_change
+from jaxsens.measurement.ragged import ragged_sensitivity
+from jaxsens.measurement.sharpness_estimate import SharpnessEstimate
+
+__all__ = [
+    "Difference",
+    "Explanation",
+    "Metric",
+    "SensitivityEstimate",
+    "SharpnessEstimate",
+    "compare",
+    "explain",
+    "label_flip",
+    "ragged_sensitivity",
+    "relative_l2",
+    "sensitivity",
+    "sharpness",
+    "squared_change",
+]

@@ -1,0 +1,186 @@
+"""The same question asked of the weights: does noise on them change the output?
+
+    E_x E_θ' Δ( f_θ(x), f_θ'(x) ),    θ' = θ + noise
+
+with Δ the flip of the prediction (ShPred) and the L1 change of the outputs (ShOp) of Vasudeva et
+al., arXiv 2403.06925; the squared change, which is average-direction sharpness if the noise is a
+`Sphere`; and the increase of the cross-entropy. One perturbed pass gives all of them.
+
+Draw s of the weights is shared by all examples and keyed by (key, s) alone: chunk size, device
+count and host count do not change it.
+
+Assumption: `apply_fn` treats the inputs of a batch independently and has no randomness of its own
+(dropout off, BatchNorm with running statistics), and every selected leaf of `params` is a weight.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Int, PRNGKeyArray
+
+from jaxsens.core import runtime
+from jaxsens.core.scalars import whole_number
+from jaxsens.core.user_code import called
+from jaxsens.measurement import arguments, lookups
+from jaxsens.measurement.batching import budget, make_plan, rows_within
+from jaxsens.measurement.jobs import ApplyFn, Progress
+from jaxsens.measurement.sharpness_estimate import SharpnessEstimate, SharpnessProvenance
+from jaxsens.measurement.weight_draws import PerturbedApplyFn, Question, Work, measure
+from jaxsens.perturbations import weight_noise
+from jaxsens.perturbations.weight_noise import WeightNoise
+
+
+def sharpness(
+    apply_fn: ApplyFn,
+    params: Any,
+    x: ArrayLike,
+    perturbation: WeightNoise,
+    num_samples: int = 5,
+    *,
+    key: PRNGKeyArray | Array,
+    y: ArrayLike | None = None,
+    mask: Any = None,
+    perturbed_apply_fn: PerturbedApplyFn | None = None,
+    perturbed_batch: int = 100,
+    chunk_bytes: int | None = None,
+    devices: Sequence[jax.Device] | None = None,
+    progress: Progress | None = None,
+) -> SharpnessEstimate:
+    """Change of a model's output under random noise on its weights, with its error bars.
+
+    Each device holds S + 1 copies of the perturbed weights, and as much again while they are drawn;
+    where that is more than `sharpness_engine.WEIGHT_BYTES`, the draws come in several rounds.
+
+    Args:
+      apply_fn: `apply_fn(params, x) -> logits`, (n, …) to (n, C), or (n,) for the sign of a score;
+        without randomness. Pass the same function object again and nothing is compiled again.
+      params: the model's parameters, any pytree of arrays. Integers, bools and random keys among
+        them are never perturbed.
+      x: (n, …) inputs.
+      perturbation: `Gaussian(sigma=…)` adds N(0, σ²) to every weight, `Sphere(radius)` moves all
+        of them by exactly that norm, `Relative(scale)` each leaf in proportion to its own norm.
+      num_samples: S, draws of the weights. Below 2 there is no interval.
+      key: a JAX random key. With the same key, every model gets the same noise.
+      y: (n,) class indices, for the loss; of a model with one score, 0 or 1, the score being the
+        log-odds of 1.
+      mask: which leaves to perturb: a pytree of bools with the structure of `params` or a prefix of
+        it, default all. Running statistics are not weights: for Flax variables with BatchNorm give
+        `{"params": True, "batch_stats": False}`.
+      perturbed_apply_fn: `(params, x, key) -> logits` for the perturbed pass, default `apply_fn`:
+        for a comparison with code that leaves dropout on there, or takes statistics of the batch.
+        It has its own key for every draw and batch.
+      perturbed_batch: how many consecutive examples `perturbed_apply_fn` gets at a time, and
+        nothing beside them; the last batch may be smaller. `chunk_bytes` has no say then.
+      chunk_bytes: memory that the intermediates of one call may take, beside S perturbed copies of
+        the weights; default by device.
+      devices: devices to use; default all of this process. Changes no number.
+      progress: called with (passes done, all, running mean of the flips).
+
+    Returns:
+      The estimate. Every process of a multi-host job returns the whole.
+
+    Raises:
+      ValueError: for inputs that do not fit each other, and for non-finite logits.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jaxsens import Sphere, sharpness
+    >>> line = lambda w, x: x * w
+    >>> weight, x = jnp.float32(3.0), jnp.array([1.0, 2.0, 3.0])
+    >>> est = sharpness(line, weight, x, Sphere(0.5), key=jax.random.key(0))
+    >>> est.flips.mean, est.l1.per_example.tolist()
+    (0.0, [0.5, 1.0, 1.5])
+    """
+    started = time.perf_counter()
+    key, x = arguments.typed_key(key), arguments.checked_examples(x)
+    weight_noise.check_noise(perturbation)
+    arguments.check_function("apply_fn", apply_fn)
+    arguments.check_function("perturbed_apply_fn", perturbed_apply_fn, optional=True)
+    arguments.check_progress(progress)
+    arguments.check_params(params)
+    selected = weight_noise.select(params, mask)
+    num_draws = whole_number("num_samples", num_samples)
+    together = whole_number("perturbed_batch", perturbed_batch)
+    batch = None if perturbed_apply_fn is None else together
+    num_classes = _checked_outputs(apply_fn, perturbed_apply_fn, params, x, key)
+    lookups.check_ids(apply_fn, params, (x,), x)
+    labels = None if y is None else _checked_labels(y, len(x), num_classes)
+
+    mesh = runtime.local_mesh(devices)
+    room = budget(chunk_bytes, runtime.platform(mesh))
+    example = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+    with jax.default_matmul_precision(runtime.PRECISION):
+        work = Work(
+            question=Question(apply_fn, perturbed_apply_fn, selected),
+            noise=perturbation,
+            params=runtime.place(params, mesh, runtime.SAME),
+            x=x,
+            labels=labels,
+            num_draws=num_draws,
+            key=runtime.place(key, mesh, runtime.SAME),
+            mesh=mesh,
+            plan=make_plan(rows_within(room.widest, apply_fn, params, example), 1),
+            batch=batch,
+            progress=progress,
+        )
+        tables = measure(work)
+    return SharpnessEstimate.of(
+        tables,
+        SharpnessProvenance(
+            perturbation=repr(perturbation),
+            num_weights=weight_noise.num_weights(params, selected),
+            perturbed_apply_fn=_name_of(perturbed_apply_fn),
+            seed=tuple(int(word) for word in np.ravel(jax.random.key_data(key))),
+            precision=runtime.PRECISION,
+            device=runtime.device_kind(mesh),
+            num_devices=mesh.size * jax.process_count(),
+            seconds=time.perf_counter() - started,
+            num_passes=work.num_passes,
+            perturbed_batch=batch,
+        ),
+    )
+
+
+def _name_of(function: PerturbedApplyFn | None) -> str | None:
+    return None if function is None else getattr(function, "__name__", type(function).__name__)
+
+
+def _checked_outputs(
+    apply_fn: ApplyFn,
+    perturbed_apply_fn: PerturbedApplyFn | None,
+    params: Any,
+    x: np.ndarray,
+    key: PRNGKeyArray,
+) -> int:
+    """The number of classes, 2 for a single score."""
+    batch = jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype)
+    out = arguments.checked_logits(apply_fn, params, (batch,), (1, 2))
+    shape = out.shape
+    if jnp.issubdtype(out.dtype, jnp.complexfloating):
+        raise ValueError(f"apply_fn must give real logits; got {out.dtype}: take their real part")
+    if perturbed_apply_fn is not None:
+        with called("perturbed_apply_fn", params=params, x=batch, key=key):
+            other = jax.eval_shape(perturbed_apply_fn, params, batch, key)
+        if getattr(other, "shape", None) != shape:
+            got = getattr(other, "shape", type(other).__name__)
+            raise ValueError(
+                f"perturbed_apply_fn must give logits of shape {shape}, as apply_fn; got {got}"
+            )
+    return max((2, *shape[1:]))
+
+
+def _checked_labels(y: ArrayLike, n: int, num_classes: int) -> Int[np.ndarray, " n"]:
+    y = arguments.as_numbers("y", y)
+    if y.shape != (n,) or not jnp.issubdtype(y.dtype, jnp.integer):
+        raise ValueError(
+            f"y must be whole numbers of shape (n,) = {(n,)}; got {y.dtype} of shape {y.shape}"
+        )
+    if y.min() < 0 or y.max() >= num_classes:
+        raise ValueError(
+            f"y must be class indices from 0 to {num_classes - 1}; "
+            f"got values from {y.min()} to {y.max()}"
+        )
+    return y.astype(np.int32)

@@ -1,0 +1,381 @@
+"""What a measurement is asked about, checked before anything is computed.
+
+Every check says in one line what was expected, what came, and what to do. Arguments are typed `Any`
+here, since what comes is whatever a user wrote; what goes on is typed by what it became.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Container
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Int, PRNGKeyArray, Shaped
+
+from jaxsens.core.keys import batch_invariant
+from jaxsens.core.scalars import MOST, as_real, as_whole, check_hashable, one_line
+from jaxsens.core.user_code import called, described, first_line
+from jaxsens.measurement import metrics
+from jaxsens.measurement.packing import outside
+from jaxsens.perturbations.perturbation import Perturbation, is_edit, is_grid
+
+
+def checked_perturbation(perturbation: Any) -> Perturbation:
+    """A grid with an edit, and not one of them alone."""
+    if isinstance(perturbation, Perturbation):
+        return perturbation
+    missing = "Perturbation(Patches(4), Gaussian(sigma=1.0))"
+    if is_grid(perturbation):
+        missing = f"Perturbation({one_line(perturbation)}, Gaussian(sigma=1.0))"
+    elif not isinstance(perturbation, str) and is_edit(perturbation):
+        missing = f"Perturbation(Tokens(), {one_line(perturbation)})"
+    raise ValueError(
+        f"perturbation must be a grid with an edit, such as {missing}; got {one_line(perturbation)}"
+    )
+
+
+def check_function(name: str, function: Any, *, optional: bool = False) -> None:
+    """Raises ValueError unless this is a function that a compiled program can be kept by."""
+    if optional and function is None:
+        return
+    if not callable(function):
+        raise ValueError(f"{name} must be a function; got {one_line(function)}")
+    check_hashable(name, function)
+
+
+def check_progress(progress: Any) -> None:
+    """Raises ValueError for what cannot be called when the first examples are done."""
+    if progress is not None and not callable(progress):
+        raise ValueError(
+            f"progress must be a function (done, all, mean) or None; got {one_line(progress)}"
+        )
+
+
+def typed_key(key: Any) -> PRNGKeyArray:
+    """One key of the new kind, from a key of either kind; ValueError for anything else."""
+    if not hasattr(key, "dtype"):
+        raise ValueError(f"key must be a JAX random key, jax.random.key(seed); got {one_line(key)}")
+    check_known("key", key)
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        try:
+            key = jax.random.wrap_key_data(key)
+        except (TypeError, ValueError):
+            raise ValueError(
+                "key must be a JAX random key, jax.random.key(seed); got an array of "
+                f"{key.dtype} and shape {key.shape}"
+            ) from None
+    if key.shape != ():
+        raise ValueError(f"key must be one key; got keys of shape {key.shape}")
+    return batch_invariant(key)
+
+
+def check_known(name: str, value: Any) -> None:
+    """Raises ValueError inside jit, grad and vmap, where arrays have no values."""
+    if isinstance(value, jax.core.Tracer):
+        raise ValueError(
+            f"{name} has no values yet, since JAX is tracing this call: measure outside of "
+            f"jax.jit, jax.grad and jax.vmap; got {described(value)}"
+        )
+
+
+def as_numbers(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
+    """An array of numbers or bools."""
+    check_known(name, value)
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(
+            f"{name} is a NumPy masked array, whose mask would be ignored; fill it with "
+            f"{name}.filled(value), and say what to measure with mask="
+        )
+    try:
+        array = np.asarray(value)
+    except Exception as error:
+        raise ValueError(
+            f"{name} must be an array of numbers or bools; got {type(value).__name__} "
+            f"({first_line(error)})"
+        ) from error
+    if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
+        raise ValueError(
+            f"{name} must be an array of numbers or bools; got {array.dtype} of shape {array.shape}"
+        )
+    return array
+
+
+def as_array(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
+    """An array in the dtype that JAX would make of it, and the same whole numbers.
+
+    JAX works in 32 bits: an id of 2³² would become 0 without a word.
+    """
+    array = as_numbers(name, value)
+    dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+    if jnp.issubdtype(dtype, jnp.integer) and dtype != array.dtype and array.size:
+        low, high = int(array.min()), int(array.max())
+        if low < np.iinfo(dtype).min or high > np.iinfo(dtype).max:
+            raise ValueError(
+                f"{name} must hold numbers that {dtype} holds, as JAX computes in it; got numbers "
+                f"from {low} to {high}"
+            )
+    with np.errstate(over="ignore"):
+        return array.astype(dtype, copy=False)
+
+
+def checked_examples(x: Any) -> Shaped[np.ndarray, "n ..."]:
+    """At least one example."""
+    x = as_array("x", x)
+    if x.ndim == 0 or len(x) == 0:
+        raise ValueError(f"x has no examples: its shape is {x.shape}")
+    return x
+
+
+def checked_inputs(x: Any, perturbation: Perturbation) -> Shaped[np.ndarray, "n ..."]:
+    """At least one example, all finite, each with a position to edit."""
+    x = checked_examples(x)
+    if perturbation.needs_pool and len(x) < 2:
+        raise ValueError(f"{perturbation.edit!r} needs at least 2 examples; got {len(x)}")
+    check_grid(perturbation, x.shape[1:])
+    if jnp.issubdtype(x.dtype, jnp.inexact):
+        finite = np.isfinite(x).reshape(len(x), -1).all(axis=1)
+        if not finite.all():
+            raise ValueError(
+                f"x has non-finite values in {(~finite).sum()} of {len(x)} examples, "
+                f"first in example {int(np.argmin(finite))}"
+            )
+    return x
+
+
+def check_grid(perturbation: Perturbation, shape: tuple[int, ...]) -> None:
+    """Raises ValueError unless the grid has windows for examples of this shape.
+
+    A grid's own ValueError says more than one about it could.
+    """
+    grid = perturbation.grid
+    try:
+        num_positions, window = perturbation.num_positions(shape), grid.window_shape(shape)
+        fits = len(window) == len(shape) and all(map(operator.le, window, shape))
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"perturbation.grid {one_line(grid)} fails for examples of shape {shape}: "
+            f"{type(error).__name__}: {first_line(error)}"
+        ) from error
+    if not num_positions:
+        raise ValueError(f"examples of shape {shape} have no position to edit")
+    if not fits:
+        raise ValueError(
+            f"perturbation.grid {one_line(grid)} has windows of shape {window}, which do not fit "
+            f"into examples of shape {shape}"
+        )
+
+
+def checked_mask(mask: Any, n: int, num_positions: int) -> Bool[np.ndarray, "n T"]:
+    """Which positions to measure; at least one."""
+    if mask is None:
+        return np.ones((n, num_positions), bool)
+    mask = as_array("mask", mask)
+    if mask.shape != (n, num_positions):
+        raise ValueError(f"mask must have shape (n, T) = {(n, num_positions)}; got {mask.shape}")
+    strange = (mask != 0) & (mask != 1)
+    if strange.any():
+        raise ValueError(f"mask must hold bools, or 0 and 1; got {mask[strange][0]}")
+    mask = mask.astype(bool)
+    if not mask.any():
+        raise ValueError("mask leaves no position to measure: it is false everywhere")
+    return mask
+
+
+def checked_names(names: Any, n: int, perturbation: Perturbation) -> Int[np.ndarray, " n"]:
+    """The numbers that stand for the examples in their keys."""
+    if names is None:
+        return np.arange(n, dtype=np.int32)
+    if perturbation.needs_pool:
+        raise ValueError(f"{perturbation.edit!r} looks at all examples: it takes no names")
+    names = as_array("names", names)
+    if names.shape != (n,) or not np.issubdtype(names.dtype, np.integer) or names.min() < 0:
+        raise ValueError(
+            f"names must be n = {n} whole numbers >= 0; got {names.dtype} of shape {names.shape}"
+        )
+    if names.max() > MOST:
+        raise ValueError(f"names must be at most {MOST}, which 32 bits hold; got {names.max()}")
+    values, counts = np.unique(names, return_counts=True)
+    if len(values) < n:
+        raise ValueError(
+            "names must differ, since examples of one name have one noise; "
+            f"got {values[counts > 1][0]} more than once"
+        )
+    return names.astype(np.int32)
+
+
+def checked_context(context: Any, n: int) -> tuple[Any, ...]:
+    """Nothing, or what belongs to each example."""
+    if context is None:
+        return ()
+    context = jax.tree.map(lambda leaf: as_array("context", leaf), context)
+    for values in jax.tree.leaves(context):
+        if values.shape[:1] != (n,):
+            raise ValueError(f"context must have n = {n} rows; got an array of {values.shape}")
+    return (context,)
+
+
+def check_params(params: Any) -> None:
+    """Raises ValueError for leaves that are no arrays or numbers."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        check_known("params", leaf)
+        if _shape_of(leaf) is None or isinstance(leaf, jax.ShapeDtypeStruct):
+            name = jax.tree_util.keystr(path)
+            raise ValueError(
+                f"params must be a pytree of arrays; got {one_line(leaf)} at params{name}: close "
+                "apply_fn over what is no array"
+            )
+
+
+def _shape_of(leaf: Any) -> tuple[int, ...] | None:
+    """What JAX takes for the shape of this; None if it takes it for no array."""
+    try:
+        return jax.typeof(leaf).shape
+    except (OverflowError, TypeError, ValueError):
+        return None
+
+
+def shapes(inputs: Any, *leading: int) -> Any:
+    """The shapes of one example, or of a batch of as many as the leading axis says."""
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct((*leading, *a.shape[1:]), a.dtype), inputs)
+
+
+def checked_samples(num_samples: Any, perturbation: Perturbation, shape: tuple[int, ...]) -> int:
+    """S, or the number of all replacements."""
+    if isinstance(num_samples, str) and num_samples == "all":
+        samples = as_whole(given := perturbation.num_replacements(shape)) or 0
+        if samples < 1:
+            raise ValueError(
+                f"perturbation.edit {one_line(perturbation.edit)} must have a whole number of "
+                f"replacements; got {one_line(given)}"
+            )
+    else:
+        whole = as_whole(num_samples)
+        if whole is None or whole < 1:
+            raise ValueError(
+                f"num_samples must be a whole number >= 1, or 'all'; got {one_line(num_samples)}"
+            )
+        samples = whole
+    num_positions = perturbation.num_positions(shape)
+    if samples * num_positions > MOST:
+        raise ValueError(
+            f"num_samples must leave at most {MOST} draws an example; got {samples} at each of "
+            f"{num_positions} positions"
+        )
+    return samples
+
+
+def checked_tolerance(tolerance: Any) -> float | None:
+    """Half the length of the interval to reach, or None."""
+    if tolerance is None:
+        return None
+    number = as_real(tolerance)
+    if number is None:
+        raise ValueError(f"tolerance must be a number, such as 0.01; got {one_line(tolerance)}")
+    if not 0 < number < math.inf:
+        raise ValueError(f"tolerance must be positive; got {number} (a finite number is expected)")
+    return number
+
+
+def checked_positions(positions: Any, tolerance: float | None) -> Literal["all", "random"]:
+    """Which positions are drawn; a tolerance draws them at random."""
+    if positions is not None and not (
+        isinstance(positions, str) and positions in ("all", "random")
+    ):
+        raise ValueError(f"positions must be 'all' or 'random'; got {one_line(positions)}")
+    if tolerance is None:
+        return "random" if positions == "random" else "all"
+    if positions == "all":
+        raise ValueError(
+            "tolerance draws positions at random: use positions='random' or leave it out"
+        )
+    return "random"
+
+
+def checked_check(check: Any) -> bool:
+    """A bool of Python or NumPy; 0 and 1 are numbers, and refused as such."""
+    if isinstance(check, bool | np.bool_):
+        return bool(check)
+    raise ValueError(f"check must be True or False; got {one_line(check)}")
+
+
+def checked_incremental(incremental: Any) -> bool | Literal["auto"]:
+    """A bool of Python or NumPy, or "auto"; 0 and 1 are numbers, and refused as such."""
+    if isinstance(incremental, bool | np.bool_):
+        return bool(incremental)
+    if isinstance(incremental, str) and incremental == "auto":
+        return "auto"
+    raise ValueError(f"incremental must be True, False or 'auto'; got {one_line(incremental)}")
+
+
+def check_edit(
+    perturbation: Perturbation, x: np.ndarray, key: PRNGKeyArray, *, exact: bool
+) -> None:
+    """Lets the edit refuse these windows before the model is looked at."""
+    pool = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    first = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+    with called(f"perturbation.edit {one_line(perturbation.edit)}", x=first):
+        jax.eval_shape(perturbation, key, first, 0, pool=pool, example=0)
+        if exact:
+            jax.eval_shape(perturbation.replacement, 0, first, 0)
+
+
+def check_outputs(apply_fn: Callable, params: Any, inputs: Any, metric: metrics.Metric) -> None:
+    """Traces model and metric by shapes alone: logits, or for other metrics any rows."""
+    ranks = (1, 2) if metric == metrics.label_flip else range(1, 9)
+    out = checked_logits(apply_fn, params, shapes(inputs, 2), ranks)
+    one = jax.ShapeDtypeStruct(out.shape[1:], out.dtype)
+    with called(f"metric {metric.name!r}", clean=one, perturbed=one):
+        jax.eval_shape(metric, one, one)
+
+
+def checked_logits(apply_fn: Callable, params: Any, batch: Any, ranks: Container[int]) -> Any:
+    """The shape of what the model makes of a batch, which has a row for each example."""
+    advice = "if it takes more than params and x, give that as context="
+    if len(batch) > 1:
+        advice = "if it takes params and x alone, leave context= out"
+    given = dict(zip(("x", "context"), batch, strict=False))
+    with called("apply_fn", advice=advice, params=params, **given):
+        out = jax.eval_shape(apply_fn, params, *batch)
+    shape = getattr(out, "shape", None)
+    n = batch[0].shape[0]
+    if shape is None or len(shape) not in ranks or shape[0] != n:
+        got = type(out).__name__ if shape is None else shape
+        raise ValueError(
+            f"apply_fn must map a batch {batch[0].shape} to logits ({n}, C) or scores ({n},); "
+            f"got {got}"
+        )
+    return out
+
+
+def check_shapes(
+    apply_fn: Callable, params: Any, x: Any, context: tuple, perturbation: Perturbation
+) -> None:
+    """Lets grid and model be tried on shapes, of arrays or without any, before they are traced."""
+    for name, tree in (("params", params), ("x", x), ("context", context)):
+        for leaf in jax.tree.leaves(tree):
+            shape = _shape_of(leaf)
+            if shape is None:
+                raise ValueError(f"{name} must be arrays or their shapes; got {one_line(leaf)}")
+            if name != "params" and not shape:
+                raise ValueError(f"{name} has no examples: its shape is {shape}")
+    if not hasattr(x, "shape"):
+        raise ValueError(f"x must be one array or its shape; got {one_line(x)}")
+    check_grid(perturbation, tuple(x.shape[1:]))
+    checked_logits(apply_fn, params, shapes((x, *context), 1), range(1, 9))
+
+
+def check_bounds(metric: metrics.Metric, totals: np.ndarray, counts: np.ndarray) -> None:
+    """Raises ValueError if what was measured lies outside the metric's own bounds."""
+    place = outside(totals, counts, (metric.lower, metric.upper))
+    if place is None:
+        return
+    example, position = place
+    raise ValueError(
+        f"metric {metric.name!r} has bounds [{metric.lower:g}, {metric.upper:g}], but its mean is "
+        f"{totals[place] / counts[place]:g} at position {position} of example {example}: declare "
+        "its range with Metric(name, change, lower, upper)"
+    )

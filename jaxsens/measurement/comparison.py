@@ -1,0 +1,132 @@
+"""Is one model more sensitive than another? The paired difference of two estimates.
+
+Two models measured on the same examples differ example by example; how hard an example is for both
+does not count, and the interval is that of the mean difference
+
+    mean_a - mean_b = (1/n) Σ_i (a_i - b_i).
+
+Assumption: row i of both estimates is the same example. Nothing in an estimate can tell.
+"""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxsens.core.intervals import (
+    Bounds,
+    Interval,
+    difference_bounds,
+    mean_interval,
+    two_way_interval,
+)
+from jaxsens.measurement.estimate import FEW_SENSITIVE, SensitivityEstimate
+from jaxsens.measurement.sharpness_estimate import Change
+
+Measured = TypeVar("Measured", SensitivityEstimate, Change)
+
+
+@dataclass(frozen=True, eq=False)
+class Difference:
+    """One estimate minus another on the same examples.
+
+    Attributes:
+      values: (n,) the difference of each example or, for sharpness, (n, S) under each draw.
+      bounds: the range of a difference, (-1, 1) for flips.
+    """
+
+    values: Float[np.ndarray, "n ..."]
+    bounds: Bounds
+
+    @property
+    def per_example(self) -> Float[np.ndarray, " n"]:
+        """The difference of each example."""
+        return self.values.reshape(len(self.values), -1).mean(axis=1, dtype=np.float64)
+
+    @property
+    def mean(self) -> float:
+        """The first mean minus the second."""
+        return self.interval().mean
+
+    @property
+    def num_differing(self) -> int:
+        """Examples for which the two differ at all."""
+        return int(self.values.reshape(len(self.values), -1).any(axis=1).sum())
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """(mean, low, high), clustered by example, and by draw of the weights for sharpness."""
+        if self.values.ndim == 2:
+            return two_way_interval(self.values, self.bounds, level)
+        return mean_interval(self.values, self.bounds, level)
+
+    def ci(self, level: float = 0.95) -> tuple[float, float]:
+        """Confidence interval at this level: where it excludes 0, one is larger."""
+        return self.interval(level).ends
+
+    def __str__(self) -> str:
+        (mean, low, high), n = self.interval(), len(self.values)
+        few = 0 < self.num_differing < min(FEW_SENSITIVE, n)
+        return f"difference {mean:.4f} (95 % CI {low:.4f} to {high:.4f}, n={n})" + (
+            f", few examples differ ({self.num_differing})" if few else ""
+        )
+
+    __repr__ = __str__
+
+
+def compare(a: Measured, b: Measured) -> Difference:
+    """mean_a - mean_b on the same examples, with its confidence interval.
+
+    Args:
+      a: a `SensitivityEstimate`, or one kind of change of a `SharpnessEstimate` (`.flips`, …).
+      b: another one of the same examples and of the same metric, by another model or another
+        perturbation. For sharpness with the same key, number of draws and noise, too.
+
+    Returns:
+      The difference: `.mean`, `.ci(level)`, `.per_example`.
+
+    Raises:
+      ValueError: they cannot be of the same examples, or measure different things.
+
+    >>> import jax, jaxsens
+    >>> x = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
+    >>> noise = jaxsens.Perturbation(jaxsens.Bits(), jaxsens.Gaussian(sigma=1.0))
+    >>> def linear(w, x): return x @ w
+    >>> total, first = np.ones(8, np.float32), np.eye(8, dtype=np.float32)[0]
+    >>> key = jax.random.key(1)
+    >>> one, other = (jaxsens.sensitivity(linear, w, x, noise, 5, key=key) for w in (total, first))
+    >>> jaxsens.compare(one, other)
+    difference 0.0... (95 % CI 0.0... to 0.0..., n=300)
+    """
+    if isinstance(a, SensitivityEstimate) and isinstance(b, SensitivityEstimate):
+        _check_same("metric", a.provenance.metric, b.provenance.metric)
+        values = a.per_example, b.per_example
+    elif isinstance(a, Change) and isinstance(b, Change):
+        _check_same("S", *(change.per_example_draw.shape[1] for change in (a, b)))
+        values = a.per_example_draw, b.per_example_draw
+    else:
+        raise TypeError(
+            "compare takes two SensitivityEstimates, or two changes of SharpnessEstimates such as "
+            f"a.flips and b.flips; got {type(a).__name__} and {type(b).__name__}"
+        )
+    _check_same("bounds", a.bounds, b.bounds)
+    _check_same("n", *map(len, values))
+    there = [~np.isnan(v) for v in values]
+    if not np.array_equal(*there):
+        raise ValueError(
+            f"cannot compare estimates of different examples: {there[0].sum()} measured in one, "
+            f"{there[1].sum()} in the other, {(there[0] & there[1]).sum()} in both; "
+            "measure both with positions='all', or with the same mask and key"
+        )
+    difference = values[0] - values[1]
+    if difference.ndim == 1:
+        difference = difference[there[0]]
+    return Difference(difference, difference_bounds(a.bounds))
+
+
+def _check_same(name: str, mine: object, theirs: object) -> None:
+    if mine != theirs:
+        raise ValueError(
+            f"cannot compare estimates with {name}={mine!r} and {name}={theirs!r}; "
+            "measure both on the same examples in the same way"
+        )

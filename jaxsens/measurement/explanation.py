@@ -1,0 +1,198 @@
+"""Where an edit's window goes in a model, and what each operation costs because of it."""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from jaxsens.core.scalars import whole_number
+from jaxsens.incremental import flops
+from jaxsens.incremental.program import CleanValues, Program, as_shapes, count_costs, make_program
+from jaxsens.incremental.propagate import propagate
+from jaxsens.incremental.values import Dense, Place, Value, Windowed
+from jaxsens.measurement import arguments
+from jaxsens.perturbations.perturbation import Perturbation
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation of the model.
+
+    Attributes:
+      name: of the primitive.
+      shape: of its result.
+      share: of the result that an edit may change: 0 clean, 1 dense.
+      turns_dense: whether a window came in and a dense value came out.
+      plain: operations of a forward pass.
+      incremental: operations of an edit.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    share: float
+    turns_dense: bool
+    plain: float
+    incremental: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a model gains from incremental evaluation, or does not.
+
+    Attributes:
+      steps: the model's operations that an edit reaches, or that cost anything.
+      plain: operations of one forward pass.
+      incremental: operations of one edit, its share of the clean pass included.
+      buckets: into how many buckets positions are cut.
+      worthwhile: what incremental="auto" decides.
+    """
+
+    steps: tuple[Step, ...]
+    plain: float
+    incremental: float
+    buckets: int
+    worthwhile: bool
+
+    def __str__(self) -> str:
+        lines = [f"{'operation':28} {'result':>20} {'edited':>8} {'plain':>10} {'edit':>10}"]
+        for step in self.steps:
+            shape = "×".join(map(str, step.shape)) or "scalar"
+            edited = "dense" if step.share == 1 else f"{step.share:.1%}"
+            mark = "  ← the window becomes dense" if step.turns_dense else ""
+            lines.append(
+                f"{step.name[:28]:28} {shape:>20} {edited:>8} {_short(step.plain):>10} "
+                f"{_short(step.incremental):>10}{mark}"
+            )
+        gain = self.plain / max(self.incremental, 1.0)
+        lines.append(
+            f"{_short(self.plain)} operations a forward pass, {_short(self.incremental)} an edit: "
+            f"{gain:.1f}× fewer{f', in {self.buckets} buckets' if self.buckets > 1 else ''}; "
+            f'incremental="auto" {"reuses" if self.worthwhile else "takes whole forward passes"}'
+        )
+        return "\n".join(lines)
+
+
+def _short(count: float) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.3g} {letter}"
+    return f"{count:.0f}"
+
+
+def explain(
+    apply_fn: Callable,
+    params: Any,
+    x: Any,
+    perturbation: Perturbation,
+    num_samples: int = 5,
+    *,
+    context: Any = None,
+) -> Explanation:
+    """What an edit reaches, operation by operation; nothing is compiled or run.
+
+    Raises what a model raises that cannot be mapped over edits: it takes whole forward passes.
+
+    Args:
+      apply_fn: the model, as for `sensitivity`.
+      params: its parameters.
+      x: (n, …) inputs; only their shape matters.
+      perturbation: the window edit.
+      num_samples: S, edits of a position: they share what depends on the position alone.
+      context: as for `sensitivity`.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jaxsens import Gaussian, Perturbation, Tokens
+    >>> weights = jnp.ones((64, 256)), jnp.ones((256, 2))
+    >>> model = lambda w, x: jnp.tanh(x @ w[0]).mean(axis=1) @ w[1]
+    >>> noise = Perturbation(Tokens(), Gaussian(sigma=1.0))
+    >>> found = explain(model, weights, jnp.ones((1, 32, 64)), noise)
+    >>> found.worthwhile, found.plain / found.incremental > 10
+    (True, True)
+    """
+    perturbation = arguments.checked_perturbation(perturbation)
+    num_samples = whole_number("num_samples", num_samples)
+    arguments.check_function("apply_fn", apply_fn)
+    extra = () if context is None else (context,)
+    arguments.check_shapes(apply_fn, params, x, extra, perturbation)
+    one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), (x, extra))
+    example, around = one
+    shapes, platform, grid = as_shapes(params), jax.default_backend(), perturbation.grid
+    costs = count_costs(apply_fn, shapes, example, around, grid, num_samples, platform)
+    program = make_program(apply_fn, shapes, example, around, grid, platform, costs.buckets)
+    # The bucket in the middle stands for all.
+    bucket = (len(program.buckets) - 1) // 2
+    reached, spent = _edits(program, bucket, perturbation, num_samples, shapes, one)
+    plain = _plain(program, shapes, one)
+    shapes_of = jax.eval_shape(program.clean, shapes, *one).values
+    steps = []
+    for number, operation in enumerate(program.trace.operations):
+        if not operation.outputs:
+            continue
+        result = reached.get(operation.outputs[0])
+        inputs = [reached.get(i) for i in operation.inputs if isinstance(i, int)]
+        if result is not None or plain[number]:
+            steps.append(
+                Step(
+                    operation.name,
+                    shapes_of[operation.outputs[0]].shape,
+                    _share(result),
+                    isinstance(result, Dense) and any(isinstance(i, Windowed) for i in inputs),
+                    plain[number],
+                    spent[number] / num_samples,
+                )
+            )
+    return Explanation(
+        tuple(steps), costs.plain, costs.incremental, costs.buckets, costs.worthwhile
+    )
+
+
+def _share(value: Value | None) -> float:
+    if isinstance(value, Windowed):
+        return value.layout.share
+    return 1.0 if isinstance(value, Dense) else 0.0
+
+
+def _edits(
+    program: Program, bucket: int, perturbation: Perturbation, samples: int, params: Any, one: Any
+) -> tuple[dict[int, Value], dict[int, float]]:
+    """What becomes of the reached values, and what operations cost for all of a position."""
+    x, context = one
+    clean = jax.eval_shape(program.clean, params, x, context)
+    window = perturbation.grid.window_shape(tuple(x.shape))
+    found: dict[int, Value] = {}
+
+    def edits(clean: CleanValues, index: Array, windows: Array) -> Array:
+        def edit(window: Array) -> Array:
+            place, layout = Place(index), program.buckets[bucket][1]
+            out, values = propagate(
+                program.trace, clean.values, program.edited, layout, window[None], place
+            )
+            found.update(values)
+            return out
+
+        return jax.vmap(edit)(windows)
+
+    windows = jax.ShapeDtypeStruct((samples, *window), x.dtype)
+    index = jax.ShapeDtypeStruct((), jnp.int32)
+    jaxpr = jax.make_jaxpr(edits)(clean, index, windows).jaxpr
+    return found, _by_operation(jaxpr)
+
+
+def _plain(program: Program, params: Any, one: Any) -> dict[int, float]:
+    jaxpr = jax.make_jaxpr(program.forward)(params, *one).jaxpr
+    return _by_operation(jaxpr)
+
+
+def _by_operation(jaxpr: Any) -> dict[int, float]:
+    """Costs by the number of the operation in whose scope an equation stands."""
+    totals: dict[int, float] = defaultdict(float)
+    for equation, cost in flops.costs(jaxpr):
+        scope = re.search(r"operation_(\d+)", str(equation.source_info.name_stack))
+        if scope is not None:
+            totals[int(scope[1])] += cost
+    return totals

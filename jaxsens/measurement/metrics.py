@@ -1,0 +1,133 @@
+"""What counts as a change of the output: Δ(f(x), f(x')) for one example.
+
+The papers use the label flip 1[pred f(x) ≠ pred f(x')] (Definition 4.3), the relative change of the
+features ‖f(x') - f(x)‖/‖f(x)‖ (word sensitivity) and the squared change ‖f(x') - f(x)‖².
+
+Assumption: outputs are logits or scores of one example, without a batch axis, and finite.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Num, Shaped
+
+from jaxsens.core.scalars import as_real, check_hashable, one_line
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A change of the output and the range it lives in, which intervals respect.
+
+    Attributes:
+      name: how results call it.
+      change: `change(clean, perturbed) -> scalar` for the outputs of one example.
+      lower: no change is below this.
+      upper: no change is above this.
+      jumps_within: `jumps_within(outputs, width)`, whether other outputs of one example, no further
+        away than that, may give another change by a jump; None for a change that does not jump.
+    """
+
+    name: str
+    change: Callable[[Array, Array], Array]
+    lower: float = -math.inf
+    upper: float = math.inf
+    jumps_within: Callable[[Array, Array], Array] | None = None
+
+    def is_close(self, clean: Array, perturbed: Array, share: float) -> Bool[Array, ""]:
+        """Whether a share of the outputs' size may decide whether there is a jump.
+
+        Outputs that are the same to the bit have not changed, however close they are.
+        """
+        if self.jumps_within is None or not jnp.issubdtype(clean.dtype, jnp.inexact):
+            return jnp.asarray(False)
+        # The fill of a masked class, -1e9, says nothing of the others' rounding: no maximum.
+        sizes = (jnp.median(jnp.abs(clean)), jnp.abs(clean.max()), jnp.abs(perturbed.max()))
+        width = share * jnp.stack(sizes).max()
+        close = self.jumps_within(clean, width) | self.jumps_within(perturbed, width)
+        return close & (clean != perturbed).any()
+
+    def __post_init__(self):
+        if not isinstance(self.name, str) or isinstance(self.change, str):
+            raise ValueError(
+                "Metric takes a name and a function change(clean, perturbed) -> number; "
+                f"got {one_line(self.name)} and {one_line(self.change)}"
+            )
+        if not callable(self.change):
+            raise ValueError(
+                f"metric {self.name!r} needs a function change(clean, perturbed) -> number; "
+                f"got {one_line(self.change)}"
+            )
+        lower, upper = as_real(self.lower), as_real(self.upper)
+        if lower is None or upper is None or not lower < upper:
+            raise ValueError(
+                f"metric {self.name!r} needs bounds lower < upper; "
+                f"got {one_line(self.lower)} and {one_line(self.upper)}"
+            )
+        object.__setattr__(self, "lower", lower)
+        object.__setattr__(self, "upper", upper)
+        check_hashable("metric", self.change)
+
+    def __call__(self, clean: Array, perturbed: Array) -> Float[Array, ""]:
+        """The change, as a float."""
+        change = jnp.asarray(self.change(clean, perturbed))
+        if jnp.issubdtype(change.dtype, jnp.complexfloating):
+            raise ValueError(
+                f"metric {self.name!r} must give a real number; got {change.dtype}: take its "
+                "absolute value or its real part"
+            )
+        if change.shape != ():
+            raise ValueError(
+                f"metric {self.name!r} must give one number for the outputs of one example; "
+                f"got shape {change.shape}"
+            )
+        return change.astype(jnp.float32)
+
+
+def _label_flip(clean: Shaped[Array, "*C"], perturbed: Shaped[Array, "*C"]) -> Bool[Array, ""]:
+    if clean.size == 1:
+        # sign(0) = 0 is a class of its own: moving onto or off a tie is a change.
+        return (jnp.sign(clean) != jnp.sign(perturbed)).reshape(())
+    return jnp.argmax(clean) != jnp.argmax(perturbed)
+
+
+def _is_near_tie(outputs: Shaped[Array, "*C"], width: Shaped[Array, ""]) -> Bool[Array, ""]:
+    """Whether a second output is as large as the largest, or a single one 0, within that width."""
+    if outputs.size == 1:
+        return (jnp.abs(outputs) <= width).reshape(())
+    return (outputs >= outputs.max() - width).sum() > 1
+
+
+def _relative_l2(clean: Num[Array, "*F"], perturbed: Num[Array, "*F"]) -> Float[Array, ""]:
+    change = jnp.linalg.norm((perturbed - clean).ravel())
+    size = jnp.linalg.norm(clean.ravel())
+    return jnp.where(change == 0, jnp.zeros_like(change), change / size)
+
+
+def _squared(clean: Num[Array, "*F"], perturbed: Num[Array, "*F"]) -> Num[Array, ""]:
+    return jnp.sum((perturbed - clean) ** 2)
+
+
+#: 1[pred differs]: argmax for several outputs, sign for one, a tie being its own class.
+label_flip = Metric("label_flip", _label_flip, 0.0, 1.0, _is_near_tie)
+#: ‖f(x') - f(x)‖₂ / ‖f(x)‖₂ over all outputs.
+relative_l2 = Metric("relative_l2", _relative_l2, 0.0)
+#: ‖f(x') - f(x)‖₂² over all outputs.
+squared_change = Metric("squared_change", _squared, 0.0)
+
+
+def as_metric(metric: Metric | Callable[[Array, Array], Array]) -> Metric:
+    """A user's own `change(clean, perturbed) -> scalar` as a metric without bounds.
+
+    >>> as_metric(lambda clean, perturbed: perturbed[0] - clean[0]).upper
+    inf
+    """
+    if isinstance(metric, Metric):
+        return metric
+    if isinstance(metric, type) or not callable(metric):
+        raise ValueError(
+            "metric must be jaxsens.label_flip, another Metric, or a function "
+            f"(clean, perturbed) -> number; got {one_line(metric)}"
+        )
+    return Metric(getattr(metric, "__name__", type(metric).__name__), metric)

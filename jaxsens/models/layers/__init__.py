@@ -1,0 +1,1 @@
+"""Layers that the models share: convolutions, norms, attention with several heads."""

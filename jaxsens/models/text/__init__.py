@@ -1,0 +1,1 @@
+"""Models of texts: token ids in, one place for noise on their embeddings."""

@@ -1,0 +1,70 @@
+"""ViT-simple: a vision transformer with fixed positions, mean pooling and no dropout."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxsens.models.layers.basics import linear, uniform_fan_in
+from jaxsens.models.layers.multi_head import Heads, multi_head_attention
+from jaxsens.models.vision.vit import FeedForward, layer_norm, patches
+
+
+def sincos_positions(rows: int, columns: int, width: int) -> Float[np.ndarray, "T d"]:
+    """[sin xω, cos xω, sin yω, cos yω] for each patch (y, x), ω from 1 down to 1/10000.
+
+    Raises:
+      ValueError: the width does not split into these four parts of at least two frequencies.
+    """
+    if width % 4 or width < 8:
+        raise ValueError(f"width must be a multiple of 4 and at least 8; got {width}")
+    omega = 10_000.0 ** -np.linspace(0, 1, width // 4)
+    y, x = (np.outer(axis.ravel(), omega) for axis in np.indices((rows, columns)))
+    return np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1)
+
+
+class Attention(nn.Module):
+    """Multi-head attention of every token to every token, itself included, without biases."""
+
+    heads: int
+    head_dim: int = 64
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "n T d"]) -> Float[Array, "n T d"]:
+        """The residual branch's output."""
+        x = layer_norm()(x)
+        heads = Heads(
+            self.heads,
+            self.head_dim,
+            kernel_init=uniform_fan_in(x.shape[-1]),
+            bias_init=None,
+            out_kernel_init=uniform_fan_in(self.heads * self.head_dim),
+            out_bias_init=None,
+        )
+        visible = jnp.ones((1, x.shape[1], x.shape[1]), bool)
+        scale = jnp.float32(self.head_dim**-0.5)
+        return multi_head_attention(heads, x, x, visible, scale=scale, train=False)
+
+
+class ViTSimple(nn.Module):
+    """The paper's ViT-simple."""
+
+    num_classes: int
+    patch: int = 4
+    depth: int = 6
+    heads: int = 16
+    hidden: int = 512
+    width: int = 64
+    head_dim: int = 64
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "n H W C"], *, train: bool = False) -> Float[Array, "n K"]:
+        """Logits; `train` changes nothing."""
+        rows, columns = x.shape[1] // self.patch, x.shape[2] // self.patch
+        x = patches(x, self.patch)
+        x = layer_norm()(linear(self.width, x.shape[-1])(layer_norm()(x)))
+        x = x + jnp.asarray(sincos_positions(rows, columns, self.width)[None], x.dtype)
+        for _ in range(self.depth):
+            x = x + Attention(self.heads, self.head_dim)(x)
+            x = x + FeedForward(self.hidden, dropout=0.0)(x, train=train)
+        return linear(self.num_classes, self.width)(layer_norm()(x).mean(axis=1))

@@ -1,0 +1,36 @@
+"""Random changes of one window of an input (a grid and an edit), and of a model's weights."""
+
+from jaxsens.perturbations.edits import (
+    CheckedEdit,
+    Donor,
+    Edit,
+    FiniteEdit,
+    Flip,
+    Gaussian,
+    Resample,
+    ScatteredPixels,
+)
+from jaxsens.perturbations.grids import Bits, Grid, OverlappingPatches, Patches, Tokens, Whole
+from jaxsens.perturbations.perturbation import Perturbation
+from jaxsens.perturbations.weight_noise import Relative, Sphere, WeightNoise
+
+__all__ = [
+    "Bits",
+    "CheckedEdit",
+    "Donor",
+    "Edit",
+    "FiniteEdit",
+    "Flip",
+    "Gaussian",
+    "Grid",
+    "OverlappingPatches",
+    "Patches",
+    "Perturbation",
+    "Relative",
+    "Resample",
+    "ScatteredPixels",
+    "Sphere",
+    "Tokens",
+    "WeightNoise",
+    "Whole",
+]

@@ -1,0 +1,132 @@
+"""The report of a finished run: one HTML page that needs nothing but itself.
+
+The page holds the claims with a verdict in words, the tables with the paper's numbers beside ours,
+the figures (as embedded PNG), and what it takes to reproduce them. It makes no request, runs no
+script, follows the reader's light or dark setting, and is a pure function of results.json and
+figures/: the same run gives the same bytes.
+
+Everything that comes from the run is escaped by Jinja2. The verdicts are those of the results: a
+``Claim`` whose ``holds`` was computed wrongly is reported wrongly.
+"""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from jaxsens.core.files import write_atomic
+from jaxsens.reporting.results import Results
+
+_TEMPLATE = "report.html.jinja"
+
+
+def render(results: Results, folder: Path | str, reproduce: str | None = None) -> str:
+    """The page as text.
+
+    Args:
+        results: What the run found.
+        folder: The run folder, below which the figures lie.
+        reproduce: The command that makes the run again; default ``command`` of all fields.
+
+    Returns:
+        A complete HTML document.
+
+    Raises:
+        FileNotFoundError: A figure is missing.
+
+    Example:
+        >>> results = Results("demo", "A demo", "It ran.", (), (), (), {}, {}, {}, 1.0)
+        >>> "<h1>A demo</h1>" in render(results, ".")
+        True
+    """
+    images = [_data_uri(Path(folder) / figure.file) for figure in results.figures]
+    loader = jinja2.PackageLoader("jaxsens.reporting", package_path="")
+    jinja = jinja2.Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return jinja.get_template(_TEMPLATE).render(
+        results=results,
+        figures=list(zip(results.figures, images, strict=True)),
+        num_holds=sum(claim.holds for claim in results.claims),
+        duration=duration(results.seconds),
+        config=dict(_dotted(results.config)),
+        command=reproduce or command(results.experiment, results.config),
+    )
+
+
+def write(results: Results, folder: Path | str, reproduce: str | None = None) -> Path:
+    """Writes report.html into the run folder, before results.json marks the run as finished.
+
+    Args:
+        results: What the run found.
+        folder: The run folder, below which the figures lie.
+        reproduce: The command that makes the run again; default ``command`` of all fields.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        FileNotFoundError: A figure is missing; nothing is written.
+    """
+    path = Path(folder) / "report.html"
+    write_atomic(path, render(results, folder, reproduce))
+    return path
+
+
+def command(experiment: str, config: dict[str, Any]) -> str:
+    """The command that runs an experiment with these fields given as flags.
+
+    Example:
+        >>> print(command("fig4", {"epochs": 5, "model": {"bias": False}, "widths": [8, 16]}))
+        python -m jaxsens.run --exp fig4 --epochs 5 --model.no-bias --widths 8 16
+    """
+    words = ["python", "-m", "jaxsens.run", "--exp", experiment]
+    for name, value in _dotted(config):
+        words += _flag(name.replace("_", "-"), value)
+    return shlex.join(words)
+
+
+def duration(seconds: float) -> str:
+    """A duration for readers, in two units at most.
+
+    Example:
+        >>> [duration(s) for s in (0.42, 59.6, 75.0, 7260.0)]
+        ['0.4 s', '1 min 0 s', '1 min 15 s', '2 h 1 min']
+    """
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _data_uri(path: Path) -> str:
+    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
+
+
+def _dotted(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from _dotted(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    if isinstance(value, bool):
+        group, _, field = name.rpartition(".")
+        return ["--" + ".".join(filter(None, [group, field if value else f"no-{field}"]))]
+    values = value if isinstance(value, list | tuple) else [value]
+    return [f"--{name}", *map(str, values)]

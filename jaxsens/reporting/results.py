@@ -1,0 +1,243 @@
+"""What a finished run says: claims, tables, figures, numbers, and what they were made with.
+
+Everything here is plain JSON once it is made: NumPy and JAX numbers become Python numbers, tuples
+lists, and NaN and infinity are refused by name, so that results survive a round trip to disk.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+Cell = str | float | int | None
+
+_PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
+_NO_VALUE = "–"
+_NUMERIC_TEXT = re.compile(
+    rf"{_NO_VALUE}|[\s.,;+\-−–±×≈<>≤≥%/()\[\]e\d]*\d[\s.,;+\-−–±×%/()\[\]e\d]*"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """One statement of a paper (an ordering or an inequality) and whether we see it too."""
+
+    statement: str
+    paper: str
+    measured: str
+    holds: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table of results; cells are text, numbers, or None for "no value".
+
+    Example:
+        >>> rows = (("ViT", 0.02, 0.0312), ("CNN", None, 0.06))
+        >>> table = Table("Sensitivity", ("model", "paper", "ours"), rows)
+        >>> print(table.as_text())
+        Sensitivity
+        model  paper    ours
+        -----  -----  ------
+        ViT     0.02  0.0312
+        CNN        –  0.0600
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        where, width = f"table {self.title!r}", len(self.columns)
+        rows = tuple(tuple(row) for row in plain(self.rows, where))
+        for i, row in enumerate(rows):
+            if len(row) != width:
+                raise ValueError(
+                    f"{where}: expected {width} cells in every row, got {len(row)} in row {i}; "
+                    "use None for a cell without a value"
+                )
+        object.__setattr__(self, "rows", rows)
+
+    def cells(self) -> tuple[tuple[str, ...], ...]:
+        """The rows as text: floats with equally many decimals in a column, None as a dash."""
+        columns = [_column_text(column) for column in zip(*self.rows, strict=True)]
+        return tuple(zip(*columns, strict=True))
+
+    def numeric(self) -> tuple[bool, ...]:
+        """For every column, whether all its values read as numbers, to be aligned right."""
+        columns = zip(*self.cells(), strict=True) if self.rows else [()] * len(self.columns)
+        return tuple(all(map(_NUMERIC_TEXT.fullmatch, column)) for column in columns)
+
+    def as_text(self) -> str:
+        """The table for a terminal: title, aligned columns, note."""
+        lines = [self.columns, *self.cells()]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        numeric = self.numeric()
+
+        def aligned(line: tuple[str, ...]) -> str:
+            cells = zip(line, widths, numeric, strict=True)
+            return "  ".join(c.rjust(w) if right else c.ljust(w) for c, w, right in cells).rstrip()
+
+        head, *body = map(aligned, lines)
+        rule = "  ".join("-" * width for width in widths)
+        return "\n".join(filter(None, [self.title, head, rule, *body, self.note]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A figure of the run: a PNG file below the run folder, and its caption."""
+
+    file: str
+    caption: str
+
+    def __post_init__(self) -> None:
+        if Path(self.file).is_absolute() or not self.file.endswith(".png"):
+            raise ValueError(f'expected a PNG such as "figures/fig4.png", got {self.file!r}')
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """All that a finished run says: claims for readers, ``values`` for programs.
+
+    ``values``, ``config`` and ``environment`` are stored as plain JSON (tuples become lists, NumPy
+    and JAX numbers Python numbers), so that ``Results.from_json(r.to_json()) == r`` always holds.
+    """
+
+    experiment: str
+    title: str
+    summary: str
+    claims: tuple[Claim, ...]
+    tables: tuple[Table, ...]
+    figures: tuple[Figure, ...]
+    values: dict[str, Any]
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    seconds: float
+
+    def __post_init__(self) -> None:
+        for name in ("values", "config", "environment", "seconds"):
+            object.__setattr__(self, name, plain(getattr(self, name), name))
+
+    def to_json(self) -> str:
+        """The results as indented JSON text."""
+        return dumps(dataclasses.asdict(self), "results", indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Results:
+        """The inverse of ``to_json``.
+
+        Raises:
+            ValueError: The text is not what ``to_json`` of this version writes.
+        """
+        try:
+            fields = json.loads(text)
+            claims = tuple(Claim(**claim) for claim in fields.pop("claims"))
+            tables = tuple(
+                Table(t["title"], tuple(t["columns"]), tuple(map(tuple, t["rows"])), t["note"])
+                for t in fields.pop("tables")
+            )
+            figures = tuple(Figure(**figure) for figure in fields.pop("figures"))
+            return cls(claims=claims, tables=tables, figures=figures, **fields)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not the results of this version of jaxsens: {error}") from error
+
+
+def environment() -> dict[str, Any]:
+    """What the numbers were made with: versions, device, machine and, in a checkout, the commit.
+
+    Returns:
+        python, the versions of jax, jaxlib, flax, optax, numpy and jaxsens, backend, device,
+        num_devices, num_hosts, platform, num_cpus; ``commit`` only if jaxsens is a git checkout,
+        with a "+" when tracked files were changed.
+    """
+    from jaxsens import __version__  # here, because jaxsens/__init__.py may import this module
+
+    commit = _commit(Path(__file__).resolve().parents[2])
+    return {
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in _PACKAGES},
+        "jaxsens": __version__,
+        "backend": jax.default_backend(),
+        "device": jax.devices()[0].device_kind,
+        "num_devices": jax.device_count(),
+        "num_hosts": jax.process_count(),
+        "platform": platform.platform(),
+        "num_cpus": os.cpu_count(),
+        **({"commit": commit} if commit else {}),
+    }
+
+
+def plain(value: Any, where: str) -> Any:
+    """The value as JSON would give it back; NaN and infinity are refused by name."""
+    decoded = json.loads(json.dumps(value, default=_python_value))
+    for name, leaf in leaves(decoded, where, dict, list):
+        if isinstance(leaf, float) and not math.isfinite(leaf):
+            raise ValueError(
+                f"expected a finite number for {name}, got {leaf}; find where it comes from, or "
+                "store None for a value that does not exist"
+            )
+    return decoded
+
+
+def dumps(value: Any, where: str, **options: Any) -> str:
+    """One JSON text of ``plain(value, where)``; ``options`` are those of ``json.dumps``."""
+    return json.dumps(plain(value, where), ensure_ascii=False, **options)
+
+
+def leaves(value: Any, name: str, *inside: type) -> Iterator[tuple[str, Any]]:
+    """The values inside nested containers of the given types, with dotted names."""
+    nested = bool(value) and isinstance(value, inside)
+    if not nested:
+        yield name, value
+        return
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from leaves(inner, f"{name}.{key}" if name else str(key), *inside)
+
+
+def _python_value(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray | jax.Array):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"expected text, numbers, lists or dicts, got {type(value).__name__}")
+
+
+def _column_text(column: tuple[Cell, ...]) -> list[str]:
+    """Four significant digits for the float that needs most decimals, as many for the others."""
+    short = [f"{cell:.4g}" for cell in column if isinstance(cell, float)]
+    decimals = max((len(text.partition(".")[2]) for text in short), default=0)
+    form = ".4g" if any("e" in text for text in short) else f".{decimals}f"
+    texts = (format(cell, form) if isinstance(cell, float) else str(cell) for cell in column)
+    return [_NO_VALUE if cell is None else text for cell, text in zip(column, texts, strict=True)]
+
+
+def _commit(root: Path) -> str | None:
+    """The commit of the checkout whose top folder is ``root``; None anywhere else."""
+
+    def git(*arguments: str) -> str:
+        # Without optional locks, asking for the status leaves the index of the user alone.
+        command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        return done.stdout.strip()
+
+    try:
+        # site-packages may lie inside somebody else's checkout, whose commit says nothing.
+        if Path(git("rev-parse", "--show-toplevel")).resolve() != root:
+            return None
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,18 @@
+"""Texts as token ids: special ids, buckets of similar length, and tokenisation.
+
+`tokenization` is imported by its own name: it loads the tokenizers, which models do not need.
+"""
+
+from jaxsens.text.buckets import LENGTHS, Bucket, into_buckets, padding_share
+from jaxsens.text.special_ids import CLS_ID, PAD_ID, SEP_ID, UNK_ID
+
+__all__ = [
+    "CLS_ID",
+    "LENGTHS",
+    "PAD_ID",
+    "SEP_ID",
+    "UNK_ID",
+    "Bucket",
+    "into_buckets",
+    "padding_share",
+]

@@ -1,0 +1,159 @@
+"""Sequences of different lengths as a few rectangular arrays, so that shapes stay few.
+
+Every sequence goes into the shortest bucket that holds it and is padded at its end. A jitted
+function then compiles once a bucket instead of once a length, and padding costs little.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int32, Int64
+
+from jaxsens.core.scalars import MOST, as_list, as_whole, one_line, whole_number
+from jaxsens.text.special_ids import PAD_ID
+
+LENGTHS = (16, 32, 48, 64, 96, 128)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Bucket:
+    """Sequences of similar length.
+
+    Attributes:
+      rows: int64 (n_b,), where each sequence stands in the dataset, increasing.
+      tokens: int32 (n_b, L_b), each padded at its end.
+      lengths: int32 (n_b,), the number of real tokens of each.
+    """
+
+    rows: Int64[np.ndarray, " n_b"]
+    tokens: Int32[np.ndarray, "n_b L_b"]
+    lengths: Int32[np.ndarray, " n_b"]
+
+    @property
+    def mask(self) -> Bool[np.ndarray, "n_b L_b"]:
+        """True at real tokens, special ones included, and False at padding."""
+        return np.arange(self.tokens.shape[1]) < self.lengths[:, None]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def into_buckets(
+    sequences: Sequence[Int32[np.ndarray, " _"]],
+    lengths: Sequence[int] = LENGTHS,
+    pad_id: int = PAD_ID,
+    *,
+    at_least: int = 1,
+) -> list[Bucket]:
+    """Puts every sequence into the shortest bucket that holds it.
+
+    Args:
+      sequences: n arrays of at least one token id each.
+      lengths: the bucket lengths allowed, in any order. One that no sequence needs does not appear.
+      pad_id: what to fill the rest of a row with.
+      at_least: a bucket of fewer sequences is given up, and they join the next longer one: for so
+        few, padding costs less than another compilation. The longest bucket is never given up.
+
+    Returns:
+      The buckets that are not empty, shortest first. Inside one the order of the dataset is kept.
+
+    Raises:
+      ValueError: a sequence is empty or longer than the longest bucket.
+
+    Example:
+      >>> sequences = [np.arange(2, 2 + n, dtype=np.int32) for n in (3, 5, 2)]
+      >>> for bucket in into_buckets(sequences, lengths=(4, 8, 16)):
+      ...     print(bucket.rows, bucket.tokens.tolist())
+      [0 2] [[2, 3, 4, 1], [2, 3, 1, 1]]
+      [1] [[2, 3, 4, 5, 6, 1, 1, 1]]
+    """
+    for name, number in (("pad_id", pad_id), ("at_least", at_least)):
+        whole = as_whole(number)
+        if whole is None or not 0 <= whole <= MOST:
+            raise ValueError(f"{name} must be a whole number >= 0; got {one_line(number)}")
+    sequences = [
+        _checked_ids(sequence, row) for row, sequence in enumerate(_items("sequences", sequences))
+    ]
+    allowed = np.array(
+        sorted(whole_number("lengths", each) for each in _items("lengths", lengths)), np.int64
+    )
+    sizes = np.array([len(sequence) for sequence in sequences], np.int64)
+    longest = int(allowed[-1]) if len(allowed) else 0
+    bad = np.flatnonzero((sizes < 1) | (sizes > longest))
+    if bad.size:
+        raise ValueError(
+            f"expected sequences of 1 to {longest} tokens, got {sizes[bad[0]]} at row {bad[0]} "
+            f"({bad.size} of {sizes.size} do not fit); add a longer bucket or cut them"
+        )
+    home = np.searchsorted(allowed, sizes)
+    for i in range(len(allowed) - 1):
+        if (home == i).sum() < at_least and (home > i).any():
+            home[home == i] = i + 1
+    return [
+        _bucket(sequences, np.flatnonzero(home == i), int(length), pad_id)
+        for i, length in enumerate(allowed)
+        if (home == i).any()
+    ]
+
+
+def padding_share(buckets: Sequence[Bucket]) -> float:
+    """Returns which part of all places is padding: 1 - (real tokens) / Σ n_b L_b.
+
+    Args:
+      buckets: at least one, as `into_buckets` returns them.
+
+    Raises:
+      ValueError: there is no bucket.
+
+    Example:
+      >>> sequences = [np.zeros(n, np.int32) for n in (3, 5, 2)]
+      >>> padding_share(into_buckets(sequences, lengths=(4, 8)))
+      0.375
+      >>> padding_share(into_buckets(sequences, lengths=(5, 20)))
+      0.3333333333333333
+    """
+    if not buckets:
+        raise ValueError("expected at least one bucket, got none")
+    num_places = sum(bucket.tokens.size for bucket in buckets)
+    num_tokens = sum(int(bucket.lengths.sum()) for bucket in buckets)
+    return (num_places - num_tokens) / num_places
+
+
+def _items(name: str, value: Any) -> list[Any]:
+    items = as_list(value)
+    if items is None or isinstance(value, str | bytes):
+        raise ValueError(f"{name} must be a list; got {one_line(value)}")
+    return items
+
+
+def _checked_ids(sequence: Any, row: int) -> np.ndarray:
+    """One sequence of ids, none of which 32 bits would change."""
+    try:
+        ids = np.asarray(sequence)
+    except (TypeError, ValueError):
+        ids = np.empty((0, 0))
+    if ids.ndim != 1 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
+        raise ValueError(
+            f"sequences must be arrays of token ids; got {one_line(sequence)} at row {row}"
+        )
+    if ids.size and not 0 <= ids.min() <= ids.max() <= MOST:
+        raise ValueError(
+            f"sequences must hold ids from 0 to {MOST}; "
+            f"got ids from {ids.min()} to {ids.max()} at row {row}"
+        )
+    return ids
+
+
+def _bucket(
+    sequences: Sequence[Int32[np.ndarray, " _"]],
+    rows: Int64[np.ndarray, " n_b"],
+    length: int,
+    pad_id: int,
+) -> Bucket:
+    tokens = np.full((len(rows), length), pad_id, np.int32)
+    lengths = np.array([len(sequences[row]) for row in rows], np.int32)
+    for target, row in zip(tokens, rows, strict=True):
+        target[: len(sequences[row])] = sequences[row]
+    return Bucket(rows, tokens, lengths)

@@ -1,0 +1,216 @@
+"""Checkpoints with orbax: complete or not there, checked when written and when read.
+
+    <epoch>/default/        the tree, as orbax writes it
+    <epoch>/checksums.json  the epoch, whose state it is, and SHA-256 of every file above
+
+A checkpoint is written under another name, read back, handed to the disk with its folders and only
+then renamed, so that a process killed while saving leaves the one before. A damaged one is told
+from a good one before orbax sees it. Checkpoints of earlier versions have no checksums.json; of
+these only what orbax notices is noticed.
+
+Assumption: the tree to restore has the structure, shapes and dtypes of the one saved; the run
+folder guarantees it by refusing another config.
+"""
+
+import contextlib
+import json
+import logging
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import jax
+import orbax.checkpoint as ocp
+
+from jaxsens.core import files
+from jaxsens.core.fingerprint import digest
+
+Tree = TypeVar("Tree")
+
+_CHECKSUMS = "checksums.json"
+_KEEP = 2
+
+
+class DamagedCheckpointError(ValueError):
+    """A checkpoint cannot be restored; the message names the file, in one line."""
+
+
+class OtherTrainingError(files.WorkdirError):
+    """A checkpoint belongs to another training; the message is one line."""
+
+
+class Checkpoints:
+    """The checkpoints of one training run, numbered by epoch.
+
+    The last two are kept, and every one whose epoch is a multiple of `every`.
+
+    Args:
+      folder: where they are.
+      every: see above.
+      training: what decides the weights (see `training_identity`); a checkpoint that says something
+        else is refused.
+      before_saving: called before anything is written; raises if the folder is not ours any more.
+
+    Raises:
+      ValueError: orbax cannot work in a folder of that name.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        every: int | None = None,
+        training: Mapping[str, str] | None = None,
+        before_saving: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._folder, self._every = Path(folder).resolve(), every
+        if files.UNUSABLE.search(str(self._folder)):
+            raise ValueError(f"{self._folder} has one of [ ] * ? \\ in its path; choose another")
+        self._training, self._before_saving = dict(training or {}), before_saving
+        self._checkpointer = ocp.Checkpointer(ocp.StandardCheckpointHandler())
+        self._damaged: set[int] = set()
+        if self._folder.is_dir():
+            # Left by processes that were killed, the second kind by earlier versions.
+            for unfinished in [*files.leftovers(self._folder), *self._folder.glob("*.orbax-*tmp*")]:
+                if unfinished.is_dir() and not unfinished.is_symlink():
+                    shutil.rmtree(unfinished)
+
+    def save(self, epoch: int, tree: Any) -> None:
+        """Writes a checkpoint, and removes those that are no longer kept; nothing if it is there.
+
+        On return it is complete, on the disk, and what was read back is what was saved.
+
+        Raises:
+          DamagedCheckpointError: what was read back differs: the disk is failing.
+        """
+        if epoch in self.epochs():
+            return
+        self._before_saving()
+        files.make_folder(self._folder)
+        if self._path(epoch).exists():
+            files.remove_folder(self._path(epoch))
+        unfinished = self._folder / files.temporary_name(str(epoch))
+        shutil.rmtree(unfinished, ignore_errors=True)
+        with _quiet():
+            self._write(unfinished, epoch, tree)
+        files.put_folder(unfinished, self._path(epoch))
+        self._damaged.discard(epoch)
+        for old in self.epochs()[:-_KEEP]:
+            if not self._every or old % self._every:
+                files.remove_folder(self._path(old))
+
+    def epochs(self) -> list[int]:
+        """The epochs that are kept and not known to be damaged, in order."""
+        names = (entry.name for entry in self._folder.glob("*") if entry.is_dir())
+        found = {int(name) for name in names if name.isdecimal() and name == str(int(name))}
+        return sorted(found - self._damaged)
+
+    def restore(self, epoch: int, like: Tree) -> Tree:
+        """The checkpoint of that epoch in the form of `like`.
+
+        Raises:
+          DamagedCheckpointError: it cannot be read; it counts as missing from now on.
+          OtherTrainingError: it is of another model, or from another seed.
+        """
+        try:
+            self._check(epoch)
+            with _quiet():
+                return self._read(self._path(epoch), like)
+        except (OtherTrainingError, MemoryError):
+            raise
+        except DamagedCheckpointError as error:
+            self.reject(epoch, str(error))
+        except Exception as error:  # orbax and tensorstore raise whatever they like
+            self.reject(epoch, f"{type(error).__name__}: {' '.join(str(error).split()):.200}")
+
+    def reject(self, epoch: int, reason: str) -> NoReturn:
+        """Takes the checkpoint of an epoch for missing from now on, and says why.
+
+        Raises:
+          DamagedCheckpointError: always.
+        """
+        self._damaged.add(epoch)
+        raise DamagedCheckpointError(f"checkpoint {self._path(epoch)} is damaged: {reason}")
+
+    def close(self) -> None:
+        """Frees orbax's threads."""
+        self._checkpointer.close()
+
+    def _path(self, epoch: int) -> Path:
+        return self._folder / str(epoch)
+
+    def _write(self, path: Path, epoch: int, tree: Any) -> None:
+        path.mkdir()
+        self._checkpointer.save(path / "default", args=ocp.args.StandardSave(tree))
+        if digest(jax.tree.leaves(self._read(path, tree))) != digest(jax.tree.leaves(tree)):
+            raise DamagedCheckpointError(
+                f"{path} was written, but other numbers were read back; is the disk failing?"
+            )
+        sums = {str(p.relative_to(path)): files.checksum(p) for p in _files(path)}
+        record = {"epoch": epoch, "training": self._training, "sha256": sums}
+        (path / _CHECKSUMS).write_text(json.dumps(record, indent=1), "utf-8")
+
+    def _read(self, path: Path, like: Tree) -> Tree:
+        template = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+        return self._checkpointer.restore(path / "default", args=ocp.args.StandardRestore(template))
+
+    def _check(self, epoch: int) -> None:
+        """Raises an error unless checksums.json, if there is one, agrees with what is there."""
+        path = self._path(epoch)
+        if not (path / _CHECKSUMS).exists():
+            return
+        record = json.loads((path / _CHECKSUMS).read_text("utf-8"))
+        if record["epoch"] != epoch:
+            raise DamagedCheckpointError(f"it holds epoch {record['epoch']}")
+        for name, expected in record["sha256"].items():
+            if not (path / name).is_file() or files.checksum(path / name) != expected:
+                raise DamagedCheckpointError(f"{name} is not what was written")
+        there, here = record["training"], self._training
+        # Another kind of random numbers gives another key for the same seed: said, not refused.
+        compared = here.keys() if here.get("prng") == there.get("prng") else here.keys() - {"key"}
+        for name in sorted(compared - {"prng"}):
+            if there.get(name) != here[name]:
+                what = "another seed" if name == "key" else "another model or way of training"
+                raise OtherTrainingError(
+                    f"checkpoint {path} comes from {what} ({name} {there.get(name)} there, "
+                    f"{here[name]} here); delete {path.parent} or choose another --workdir"
+                )
+
+
+def training_identity(trainer: Any, key: jax.Array) -> dict[str, str]:
+    """What decides the weights of a run, beside its data.
+
+    Args:
+      trainer: a dataclass: model and recipe.
+      key: decides initial weights, order and dropout.
+    """
+    impl = str(jax.random.key_impl(key))
+    return {"trainer": digest(trainer), "key": digest(jax.random.key_data(key)), "prng": impl}
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Lets orbax raise its errors, which is enough: it also logs them at length.
+
+    When one of the writes of a checkpoint fails, others go on and find nobody waiting for them:
+    orbax logs that, and tensorstore prints a traceback. So these stay silent after an error.
+    """
+    logger, show = logging.getLogger("absl"), sys.unraisablehook
+
+    def is_not_of_orbax(record: logging.LogRecord) -> bool:
+        return "orbax" not in record.pathname
+
+    def show_others(unraisable: Any) -> None:
+        if str(unraisable.exc_value) != "Event loop is closed":
+            show(unraisable)
+
+    logger.addFilter(is_not_of_orbax)
+    sys.unraisablehook = show_others
+    yield
+    logger.removeFilter(is_not_of_orbax)
+    sys.unraisablehook = show
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(p for p in path.rglob("*") if p.is_file())

@@ -1,0 +1,107 @@
+"""Killed at any moment and started again, a run ends with the same bits as one left alone."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from jaxsens.measurement.estimate import SensitivityEstimate
+
+# Adam, dropout and two models: everything that has a state of its own.
+COMMAND = [
+    *(sys.executable, "-m", "jaxsens.run", "--exp", "vision"),
+    *("--models", "mlp-leaky", "vit-small", "--optimizer", "adam", "--learning-rate", "0.002"),
+    *("--epochs", "4", "--evaluate-every", "2", "--num-train", "150"),
+    *("--num-measured", "20", "--tolerance", "0.2", "--num-samples", "2"),
+]
+
+
+def start(workdir: Path, cache: Path) -> subprocess.Popen:
+    # One device and thread a process and one cache for all keep the test short on two cores.
+    flags = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1")
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": f"{flags} --xla_cpu_multi_thread_eigen=false",
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+    }
+    return subprocess.Popen([*COMMAND, "--workdir", str(workdir)], env=environment)
+
+
+def end_state(workdir: Path) -> dict:
+    """Final parameters, estimates, records and claims, without the times they took."""
+    state = {}
+    for model in ("mlp-leaky", "vit-small"):
+        newest = workdir / "checkpoints" / model / "4" / "default"
+        with ocp.StandardCheckpointer() as checkpointer:
+            state[model] = jax.tree.map(np.asarray, checkpointer.restore(newest.resolve()))
+        text = (workdir / "estimates" / f"{model}.json").read_text()
+        estimate = SensitivityEstimate.from_json(text)
+        state[f"{model} estimate"] = {"totals": estimate.totals, "counts": estimate.counts}
+    records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    state["records"] = [json.dumps(r | {"seconds": 0}, sort_keys=True) for r in records]
+    results = json.loads((workdir / "results.json").read_text())
+    state["results"] = [json.dumps(results[k]) for k in ("claims", "tables", "values")]
+    return state
+
+
+def same_bits(a: dict, b: dict) -> bool:
+    leaves_a, tree_a = jax.tree.flatten(a)
+    leaves_b, tree_b = jax.tree.flatten(b)
+    return tree_a == tree_b and all(
+        np.asarray(p).tobytes() == np.asarray(q).tobytes()
+        for p, q in zip(leaves_a, leaves_b, strict=True)
+    )
+
+
+def run_with_kills(
+    folder: Path, cache: Path, seed: int, kills: int, duration: float
+) -> list[float]:
+    """SIGKILL after random times, then one run to the end; returns the times."""
+    rng = random.Random(seed)
+    moments = [rng.uniform(0.2, 1.0) * duration for _ in range(kills)]
+    for moment in moments:
+        with start(folder, cache) as process:
+            try:
+                process.wait(timeout=moment)
+                break
+            except subprocess.TimeoutExpired:
+                process.kill()
+    with start(folder, cache) as process:
+        assert process.wait(timeout=300) == 0
+    return moments
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The run that nobody disturbs: its folder, the compilation cache and its time."""
+    folder = tmp_path_factory.mktemp("alone")
+    started = time.monotonic()
+    with start(folder / "run", folder / "cache") as process:
+        assert process.wait(timeout=300) == 0
+    return folder / "run", folder / "cache", time.monotonic() - started
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_runs_end_with_the_same_bits(alone, tmp_path, seed):
+    reference, cache, duration = alone
+    moments = run_with_kills(tmp_path / "run", cache, seed, 3 if seed == 0 else 12, duration)
+    assert same_bits(end_state(reference), end_state(tmp_path / "run")), moments
+
+
+def test_the_comparison_sees_a_single_bit(alone):
+    state = end_state(alone[0])
+    changed = jax.tree.map(lambda leaf: leaf, state)
+    kernel = np.array(jax.tree.leaves(state["mlp-leaky"])[-1], copy=True)
+    kernel.view(np.uint8).flat[0] ^= 1
+    leaves, tree = jax.tree.flatten(changed["mlp-leaky"])
+    changed["mlp-leaky"] = jax.tree.unflatten(tree, [*leaves[:-1], kernel])
+    assert not same_bits(state, changed)

@@ -1,0 +1,64 @@
+"""The order of the rooms: a room imports only from rooms before it, and from itself."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+#: Rooms on one line do not know each other.
+ORDER = (
+    {"__version__"},
+    {"core"},
+    {"perturbations", "data", "boolean"},
+    {"text", "incremental"},
+    {"models", "measurement", "corruptions"},
+    {"training", "spectrum"},
+    {"reporting", "figures"},
+    {"cli"},
+    {"run"},
+)
+LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
+
+
+def imported(source):
+    """(line, dotted name) of everything that a module imports by absolute names."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def breaks_of(file, source):
+    """The imports of a library file that break the order, as "file:line: what"."""
+    mine = Path(file).parts[1].removesuffix(".py")
+    for line, name in imported(source):
+        top, _, rest = f"{name}.".partition(".")
+        room = rest.partition(".")[0]
+        if top in ("experiments", "tests", "benchmarks"):
+            yield f"{file}:{line}: the library imports {name}"
+        elif top == "jaxsens" and room != mine and LEVEL.get(room, len(ORDER)) >= LEVEL[mine]:
+            yield f"{file}:{line}: {mine} imports {name}, which does not come before it"
+
+
+def test_rooms_import_only_from_rooms_before_them():
+    files = sorted((ROOT / "jaxsens").rglob("*.py"))
+    inside = [str(file.relative_to(ROOT)) for file in files if file.parent.name != "jaxsens"]
+    assert len(inside) > 100
+    found = [b for f in [*inside, "jaxsens/run.py"] for b in breaks_of(f, (ROOT / f).read_text())]
+    assert not found, "\n".join(found)
+
+
+def test_a_break_is_found_with_file_and_line():
+    (found,) = breaks_of("jaxsens/data/x.py", "import jax\nfrom jaxsens.models.vit import ViT")
+    assert found.startswith("jaxsens/data/x.py:2: data imports jaxsens.models.vit.ViT")
+    assert [*breaks_of("jaxsens/run.py", "import experiments.vision")]
+    assert [*breaks_of("jaxsens/core/x.py", "from jaxsens import sensitivity")]
+    assert not [*breaks_of("jaxsens/core/x.py", "from jaxsens import __version__")]
+
+
+def test_experiments_share_only_what_is_common():
+    for file in (ROOT / "experiments").glob("*/*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level == 2:
+                shared = (node.module or node.names[0].name).partition(".")[0]
+                assert shared.startswith("_"), f"{file.relative_to(ROOT)}:{node.lineno}: {shared}"
