@@ -32,12 +32,12 @@ class Task:
     """What is trained and for how long.
 
     Attributes:
-        architecture: The network.
-        d: Number of coordinates.
-        width: Of the finite network.
-        max_steps: Steps after which a character counts as not fitted.
-        sets_per_degree: Characters of each degree, where their eigenvalues differ.
-        seed: Of the initial weights.
+      architecture: the network.
+      d: number of coordinates.
+      width: of the finite network.
+      max_steps: steps after which a character counts as not fitted.
+      sets_per_degree: characters of each degree, where their eigenvalues differ.
+      seed: of the initial weights.
     """
 
     architecture: Architecture

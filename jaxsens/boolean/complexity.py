@@ -26,13 +26,13 @@ def pointwise_sensitivity(values: Shaped[Table, "*batch N"]) -> Int[Array, "*bat
     """s(f, x) = #{i : f(x) ≠ f(x^{⊕i})} at every point.
 
     Args:
-        values: Tables in binary order, the points last; any values that can be compared.
+      values: tables in binary order, the points last; any values that can be compared.
 
     Returns:
-        Whole numbers from 0 to d.
+      Whole numbers from 0 to d.
 
     Raises:
-        ValueError: The number of values is no power of two.
+      ValueError: the number of values is no power of two.
 
     >>> pointwise_sensitivity(np.array([1, 1, 1, -1])).tolist()
     [0, 1, 1, 2]
@@ -52,10 +52,10 @@ def influences(values: Shaped[Table, "*batch N"]) -> Float[Array, "*batch d"]:
     """Inf_i(f) = P_x[f(x) ≠ f(x^{⊕i})] of every coordinate.
 
     Args:
-        values: Tables in binary order, the points last.
+      values: tables in binary order, the points last.
 
     Returns:
-        The influences, the coordinate last; float32, exact up to d = 24.
+      The influences, the coordinate last; float32, exact up to d = 24.
 
     >>> influences(np.array([1, -1, 1, -1])).tolist()
     [1.0, 0.0]
@@ -73,10 +73,10 @@ def average_sensitivity(values: Shaped[Table, "*batch N"]) -> Float[np.ndarray, 
     """as(f) = 2^{−d} Σ_x s(f, x), from the exact count.
 
     Args:
-        values: Tables in binary order, the points last.
+      values: tables in binary order, the points last.
 
     Returns:
-        float64, one number a table; divided by d it is what `jaxsens.sensitivity` measures.
+      float64, one number a table; divided by d it is what `jaxsens.sensitivity` measures.
 
     >>> float(average_sensitivity(np.array([1, -1, -1, 1])))
     2.0
@@ -99,8 +99,8 @@ class DecisionTree:
     """The smallest decision tree of a function.
 
     Attributes:
-        size: Fewest leaves of a tree that queries single coordinates and computes f.
-        depth: Least depth of such a tree, possibly a different one.
+      size: fewest leaves of a tree that queries single coordinates and computes f.
+      depth: least depth of such a tree, possibly a different one.
     """
 
     size: int
@@ -115,13 +115,13 @@ def decision_tree(values: Shaped[Table, " N"]) -> DecisionTree:
     and the depth with 0 and 1 + max.
 
     Args:
-        values: A table in binary order.
+      values: a table in binary order.
 
     Returns:
-        Both numbers.
+      Both numbers.
 
     Raises:
-        ValueError: d is larger than 13.
+      ValueError: d is larger than 13.
 
     >>> decision_tree(np.array([1, -1, -1, 1]))
     DecisionTree(size=4, depth=2)

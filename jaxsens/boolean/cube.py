@@ -26,16 +26,16 @@ def cube(d: int, *, order: Order = "binary", dtype: Any = jnp.float32) -> Num[Ar
     """All N = 2^d points of the cube.
 
     Args:
-        d: Number of coordinates.
-        order: "binary": point b is row b. "gray": neighbouring rows differ in one coordinate.
-            "weight": by the number of −1s, points of one weight in binary order.
-        dtype: Type of the ±1 entries.
+      d: number of coordinates.
+      order: "binary": point b is row b. "gray": neighbouring rows differ in one coordinate.
+        "weight": by the number of −1s, points of one weight in binary order.
+      dtype: type of the ±1 entries.
 
     Returns:
-        The points, one a row.
+      The points, one a row.
 
     Raises:
-        ValueError: d is not positive, the order is unknown, or the points do not fit into memory.
+      ValueError: d is not positive, the order is unknown, or the points do not fit into memory.
 
     >>> cube(2).tolist()
     [[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]]
@@ -84,7 +84,7 @@ def mask_of(coordinates: Iterable[int]) -> int:
     """The set U of coordinates as a number.
 
     Raises:
-        ValueError: A coordinate is negative or given twice.
+      ValueError: a coordinate is negative or given twice.
 
     >>> mask_of([0, 2])
     5
@@ -108,7 +108,7 @@ def degrees(d: int) -> Int[np.ndarray, " N"]:
     """|U| for every set U of d coordinates, by its number.
 
     Raises:
-        ValueError: d is not positive, or the table does not fit into memory.
+      ValueError: d is not positive, or the table does not fit into memory.
 
     >>> degrees(3).tolist()
     [0, 1, 1, 2, 1, 2, 2, 3]
@@ -121,14 +121,14 @@ def character(x: Num[Array, "*batch d"], coordinates: Iterable[int]) -> Num[Arra
     """χ_U(x) = ∏_{i∈U} x_i; the empty set gives 1.
 
     Args:
-        x: Points, coordinates last.
-        coordinates: The set U.
+      x: points, coordinates last.
+      coordinates: the set U.
 
     Returns:
-        The character at each point.
+      The character at each point.
 
     Raises:
-        ValueError: A coordinate is not one of the points'.
+      ValueError: a coordinate is not one of the points'.
 
     >>> character(cube(2), [0, 1]).tolist()
     [1.0, -1.0, -1.0, 1.0]
@@ -145,15 +145,15 @@ def table_of(
     """The table of values of a function of points, block by block.
 
     Args:
-        function: Maps (n, d) points to (n,) values.
-        d: Number of coordinates.
-        rows: Points in a block, so that no (2^d, d) array exists.
+      function: maps (n, d) points to (n,) values.
+      d: number of coordinates.
+      rows: points in a block, so that no (2^d, d) array exists.
 
     Returns:
-        The 2^d values, in binary order.
+      The 2^d values, in binary order.
 
     Raises:
-        ValueError: The function does not give one value a point, or 2^d values do not fit.
+      ValueError: the function does not give one value a point, or 2^d values do not fit.
 
     >>> table_of(lambda x: x[:, 0] * x[:, 1], 2).tolist()
     [1.0, -1.0, -1.0, 1.0]
@@ -176,7 +176,7 @@ def dimension_of(values: Shaped[Array | np.ndarray, "*batch N"]) -> int:
     """The d of tables with 2^d values.
 
     Raises:
-        ValueError: The number of values is not a power of two, or is 1.
+      ValueError: the number of values is not a power of two, or is 1.
 
     >>> dimension_of(np.zeros(8))
     3

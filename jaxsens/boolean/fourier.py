@@ -25,13 +25,13 @@ def walsh_hadamard(values: Num[Table, "*batch N"]) -> Num[Array, "*batch N"]:
     functions up to d = 24.
 
     Args:
-        values: Tables in binary order, the points last.
+      values: tables in binary order, the points last.
 
     Returns:
-        The sums, U by its number.
+      The sums, U by its number.
 
     Raises:
-        ValueError: The number of values is no power of two, or the work does not fit into memory.
+      ValueError: the number of values is no power of two, or the work does not fit into memory.
 
     >>> walsh_hadamard(np.array([1, -1, -1, 1])).tolist()
     [0, 0, 0, 4]
@@ -60,13 +60,13 @@ def fourier_coefficients(values: Num[Table, "*batch N"]) -> Float[Array, "*batch
     """f̂(U) = 2^{−d} Σ_x f(x) χ_U(x) for all U.
 
     Args:
-        values: Tables in binary order, the points last; whole numbers become float32.
+      values: tables in binary order, the points last; whole numbers become float32.
 
     Returns:
-        The coefficients, U by its number.
+      The coefficients, U by its number.
 
     Raises:
-        ValueError: As `walsh_hadamard`.
+      ValueError: as `walsh_hadamard`.
 
     >>> fourier_coefficients(np.array([1.0, -1.0, 1.0, -1.0])).tolist()
     [0.0, 1.0, 0.0, 0.0]
@@ -90,10 +90,10 @@ def weight_by_degree(values: Num[Table, "*batch N"]) -> Float[Array, "*batch d_p
     """W_k(f) = Σ_{|U|=k} f̂(U)², k = 0 … d; their sum is E[f²].
 
     Args:
-        values: Tables in binary order, the points last.
+      values: tables in binary order, the points last.
 
     Returns:
-        The weights, the degree last.
+      The weights, the degree last.
 
     >>> weight_by_degree(np.array([1.0, -1.0, -1.0, 1.0])).tolist()
     [0.0, 0.0, 1.0]
@@ -109,14 +109,14 @@ def noise_stability(values: Num[Table, "*batch N"], rho: float) -> Float[Array, 
     """Stab_ρ(f) = E[f(x) f(y)] = Σ_k ρ^k W_k, where y_i = x_i with probability (1+ρ)/2, else −x_i.
 
     Args:
-        values: Tables in binary order, the points last.
-        rho: The correlation ρ in [−1, 1].
+      values: tables in binary order, the points last.
+      rho: the correlation ρ in [−1, 1].
 
     Returns:
-        The stability of each table.
+      The stability of each table.
 
     Raises:
-        ValueError: ρ is not in [−1, 1].
+      ValueError: ρ is not in [−1, 1].
 
     >>> float(noise_stability(np.array([1.0, -1.0, -1.0, 1.0]), 0.5))
     0.25
@@ -142,12 +142,12 @@ def degree(values: Num[Table, "*batch N"], *, tolerance: float = 0.0) -> Int[np.
     """deg(f) = max{|U| : f̂(U) ≠ 0}; 0 for constants.
 
     Args:
-        values: Tables in binary order, the points last. For whole-numbered values (of any type)
-            the sums are exact and so is the degree.
-        tolerance: A coefficient counts as zero up to this, for real-valued functions.
+      values: tables in binary order, the points last. For whole-numbered values (of any type)
+        the sums are exact and so is the degree.
+      tolerance: a coefficient counts as zero up to this, for real-valued functions.
 
     Returns:
-        The degree of each table, whole numbers of shape (…).
+      The degree of each table, whole numbers of shape (…).
 
     >>> int(degree(np.array([1, 1, -1, -1])))
     1

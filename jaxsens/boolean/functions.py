@@ -28,11 +28,11 @@ def parity(x: Points, coordinates: Iterable[int] | None = None) -> Values:
     """χ_U(x): the parity of all coordinates, or the sparse parity of a few.
 
     Args:
-        x: Points, coordinates last.
-        coordinates: The set U; default all.
+      x: points, coordinates last.
+      coordinates: the set U; default all.
 
     Returns:
-        ±1.
+      ±1.
 
     >>> from jaxsens.boolean import cube
     >>> parity(cube(2)).tolist()
@@ -95,14 +95,14 @@ def tribes(x: Points, width: int) -> Values:
     """OR of the ANDs of consecutive groups ("tribes") of `width` coordinates.
 
     Args:
-        x: Points, coordinates last.
-        width: Coordinates in a tribe; must divide d.
+      x: points, coordinates last.
+      width: coordinates in a tribe; must divide d.
 
     Returns:
-        ±1.
+      ±1.
 
     Raises:
-        ValueError: The width does not divide d.
+      ValueError: the width does not divide d.
 
     >>> from jaxsens.boolean import cube
     >>> int(jnp.sum(tribes(cube(4), 2) < 0))
@@ -132,15 +132,15 @@ def random_of_degree(d: int, k: int, *, key: PRNGKeyArray | Array) -> Shaped[Arr
     every leaf is a fair sign; a tree whose function has a lower degree is drawn again.
 
     Args:
-        d: Number of coordinates.
-        k: The degree, 0 … d.
-        key: A JAX random key.
+      d: number of coordinates.
+      k: the degree, 0 … d.
+      key: a JAX random key.
 
     Returns:
-        2^d signs.
+      2^d signs.
 
     Raises:
-        ValueError: k is not one of 0 … d.
+      ValueError: k is not one of 0 … d.
 
     >>> import jax
     >>> int(degree(random_of_degree(6, 3, key=jax.random.key(0))))
@@ -173,13 +173,13 @@ def from_table(values: Shaped[Table, " N"]) -> Callable[[Any], Shaped[Array, "*b
     """A table as a function of points, so that `jaxsens.sensitivity` can measure it.
 
     Args:
-        values: 2^d values in binary order.
+      values: 2^d values in binary order.
 
     Returns:
-        A function (…, d) → (…).
+      A function (…, d) → (…).
 
     Raises:
-        ValueError: The number of values is no power of two.
+      ValueError: the number of values is no power of two.
 
     >>> from jaxsens.boolean import cube
     >>> from_table(np.array([3, 1, 4, 1]))(cube(2)).tolist()

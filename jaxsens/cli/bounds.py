@@ -39,10 +39,10 @@ class Range(Bound):
     """Numbers from `low` to `high`; finite ones, so nan and the infinities never are.
 
     Attributes:
-        low: The lower end.
-        high: The upper end.
-        ends: Which ends belong to it, as an interval is written.
-        because: Why it ends there, if that needs saying.
+      low: the lower end.
+      high: the upper end.
+      ends: which ends belong to it, as an interval is written.
+      because: why it ends there, if that needs saying.
     """
 
     low: int | float
@@ -138,11 +138,11 @@ class Declared:
     """What a field may hold, read from its annotation.
 
     Attributes:
-        kind: Type of a single value.
-        choices: All single values, if they are listed.
-        bounds: What a single value must fulfil.
-        optional: Whether None stands for "left open".
-        several: How many values a list has; None for a single value.
+      kind: type of a single value.
+      choices: all single values, if they are listed.
+      bounds: what a single value must fulfil.
+      optional: whether None stands for "left open".
+      several: how many values a list has; None for a single value.
     """
 
     kind: Any
@@ -210,7 +210,7 @@ def check_fields(config: Any) -> None:
     """Raises ValueError, in one line, for a field of a config dataclass that is out of its bounds.
 
     Raises:
-        TypeError: A field declares none.
+      TypeError: a field declares none.
     """
     for name, declared in declared_fields(type(config)).items():
         if not declared.bounded:

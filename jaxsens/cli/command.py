@@ -18,9 +18,9 @@ def reproduce(name: str, experiment: ModuleType, config: ExperimentConfig) -> st
     config; the one that a config came from can.
 
     Args:
-        name: The experiment.
-        experiment: Its module.
-        config: A resolved config.
+      name: the experiment.
+      experiment: its module.
+      config: a resolved config.
     """
     found = [
         ({} if preset == "quick" else {"preset": preset}) | flags

@@ -24,7 +24,7 @@ def canonical_name(name: str) -> str:
     """The experiment's name as its folder has it: a hyphen stands for an underscore.
 
     Raises:
-        ValueError: There is none; names the nearest.
+      ValueError: there is none; names the nearest.
     """
     names = experiment_names()
     found = name.replace("-", "_")

@@ -45,11 +45,11 @@ def split(arguments: Sequence[str]) -> Given:
     """The words after each flag; hyphens and underscores in a flag are the same.
 
     Raises:
-        ValueError: A flag is given twice, a word is too long or comes before all flags.
+      ValueError: a flag is given twice, a word is too long or comes before all flags.
 
     Example:
-        >>> split(["--exp", "vision", "--num_train=100", "--models", "cnn", "mlp-leaky"])
-        {'--exp': ['vision'], '--num-train': ['100'], '--models': ['cnn', 'mlp-leaky']}
+      >>> split(["--exp", "vision", "--num_train=100", "--models", "cnn", "mlp-leaky"])
+      {'--exp': ['vision'], '--num-train': ['100'], '--models': ['cnn', 'mlp-leaky']}
     """
     given: dict[str, list[str]] = {}
     words: list[str] | None = None
@@ -75,7 +75,7 @@ def experiment_name(given: Given) -> str | None:
     """The experiment that is asked for, "list" for all of them, None for general help.
 
     Raises:
-        ValueError: None is named and no help asked for, or the name is unknown.
+      ValueError: none is named and no help asked for, or the name is unknown.
     """
     if "--exp" not in given and "--help" in given:
         return None
@@ -136,8 +136,8 @@ def flag_of(field: str) -> str:
     """The flag of a field.
 
     Example:
-        >>> flag_of("num_train")
-        '--num-train'
+      >>> flag_of("num_train")
+      '--num-train'
     """
     return "--" + field.replace("_", "-")
 

@@ -25,8 +25,8 @@ def write_atomic(path: Path | str, data: str | bytes) -> None:
     """Writes a file so that a reader, or a crash, sees either the old content or all of the new.
 
     Args:
-        path: The file; missing parent folders are made.
-        data: Its content; text is written as UTF-8.
+      path: the file; missing parent folders are made.
+      data: its content; text is written as UTF-8.
     """
     path = Path(path)
     make_folder(path.parent)
@@ -56,8 +56,8 @@ def put_folder(made: Path, path: Path) -> None:
     """Gives a complete folder its name, in which nothing may be yet, all of it on the disk first.
 
     Args:
-        made: The folder under another name, beside the new one.
-        path: Its new name.
+      made: the folder under another name, beside the new one.
+      path: its new name.
     """
     for folder, _, names in os.walk(made):
         for name in names:

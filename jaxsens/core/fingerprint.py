@@ -28,12 +28,12 @@ def digest(value: Any) -> str:
     """Sixteen hexadecimal digits that name a value by its content.
 
     Args:
-        value: Arrays, texts, numbers, functions, dataclasses (Flax modules too), and tuples, lists
-            and dicts of such.
+      value: arrays, texts, numbers, functions, dataclasses (Flax modules too), and tuples, lists
+        and dicts of such.
 
     Example:
-        >>> digest(("a", "b")) == digest(["a", "b"]), digest("ab") == digest(("a", "b"))
-        (True, False)
+      >>> digest(("a", "b")) == digest(["a", "b"]), digest("ab") == digest(("a", "b"))
+      (True, False)
     """
     found = hashlib.sha256()
     for part in _parts(value):
@@ -47,13 +47,13 @@ def fingerprint(data: Any) -> dict[str, str]:
     """The digests of what an experiment loaded, by dotted name.
 
     Args:
-        data: A dataclass of arrays and sequences of texts, also nested, or None. If parts of it
-            are computed, whose last bits depend on the machine, its method ``sources`` gives the
-            others by name. A single text or number says where data is from, and is left out.
+      data: a dataclass of arrays and sequences of texts, also nested, or None. If parts of it
+        are computed, whose last bits depend on the machine, its method ``sources`` gives the
+        others by name. A single text or number says where data is from, and is left out.
 
     Example:
-        >>> sorted(fingerprint({"x": np.zeros((2, 3)), "from": "a file"}))
-        ['x']
+      >>> sorted(fingerprint({"x": np.zeros((2, 3)), "from": "a file"}))
+      ['x']
     """
     return {name: digest(leaf) for name, leaf in _named(data, "")}
 

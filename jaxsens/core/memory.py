@@ -14,13 +14,13 @@ def require(
     """Refuses work that needs more memory than there is.
 
     Args:
-        num_bytes: Bytes that the work needs at its peak.
-        what: The work, for the message.
-        limit: Bytes that may be used; default the main memory of this machine.
-        remedy: What to do about it, for the message.
+      num_bytes: bytes that the work needs at its peak.
+      what: the work, for the message.
+      limit: bytes that may be used; default the main memory of this machine.
+      remedy: what to do about it, for the message.
 
     Raises:
-        ValueError: The work needs more than the limit.
+      ValueError: the work needs more than the limit.
 
     >>> require(2**40, "the cube of d=40", limit=2**30)
     Traceback (most recent call last):

@@ -26,19 +26,19 @@ def bars(
     """Measured values with their intervals, each beside the paper's value.
 
     Args:
-        labels: Names of the models; their order fixes the colours.
-        values: Measured values, as many as labels.
-        lows: Lower ends of the 95 % intervals.
-        highs: Upper ends.
-        paper: The paper's values, None where it gives none.
-        ylabel: Name of the axis.
-        digits: Decimals written above the bars.
+      labels: names of the models; their order fixes the colours.
+      values: measured values, as many as labels.
+      lows: lower ends of the 95 % intervals.
+      highs: upper ends.
+      paper: the paper's values, None where it gives none.
+      ylabel: name of the axis.
+      digits: decimals written above the bars.
 
     Returns:
-        One panel: for each label a filled bar (measured) and a hatched one (paper).
+      One panel: for each label a filled bar (measured) and a hatched one (paper).
 
     Raises:
-        ValueError: Lengths differ, or a value lies outside its interval.
+      ValueError: lengths differ, or a value lies outside its interval.
     """
     given: Sequence[float | None] = [None] * len(labels) if paper is None else paper
     lengths = [len(labels), len(values), len(lows), len(highs), len(given)]
@@ -93,23 +93,23 @@ def grouped_bars(
     """Several measurements of the same things side by side.
 
     Args:
-        groups: What is measured, such as models: a cluster of bars each.
-        series: For every way of measuring, (value, low, high) for each group, with the ends of the
-            95 % interval; their order fixes the colours.
-        ylabel: Name of the axis.
-        log: Whether the axis is logarithmic, for values that differ by orders of magnitude.
+      groups: what is measured, such as models: a cluster of bars each.
+      series: for every way of measuring, (value, low, high) for each group, with the ends of the
+        95 % interval; their order fixes the colours.
+      ylabel: name of the axis.
+      log: whether the axis is logarithmic, for values that differ by orders of magnitude.
 
     Returns:
-        One panel with a legend of the series below it.
+      One panel with a legend of the series below it.
 
     Raises:
-        ValueError: A series does not have one value for each group, or a value lies outside its
-            interval.
+      ValueError: a series does not have one value for each group, or a value lies outside its
+        interval.
 
     Example:
-        >>> fig = grouped_bars(["ViT", "CNN"], {"patch": [(0.1, 0.0, 0.2), (0.3, 0.2, 0.4)]})
-        >>> len(fig.axes[0].patches)
-        2
+      >>> fig = grouped_bars(["ViT", "CNN"], {"patch": [(0.1, 0.0, 0.2), (0.3, 0.2, 0.4)]})
+      >>> len(fig.axes[0].patches)
+      2
     """
     if not groups or not series:
         raise ValueError(f"expected groups and series, got {len(groups)} and {len(series)}")

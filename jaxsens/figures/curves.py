@@ -19,13 +19,13 @@ class Curve:
     """One model's training: accuracy and sensitivity, with its interval, after some epochs.
 
     Attributes:
-        label: The model's name in the legend.
-        epochs: When it was measured.
-        accuracy: Train accuracy in [0, 1], one value an epoch of ``epochs``.
-        sensitivity: Sensitivity in [0, 1].
-        low: Lower end of the 95 % interval of the sensitivity.
-        high: Upper end.
-        paper: The paper's sensitivity at the end of training, if it gives one.
+      label: the model's name in the legend.
+      epochs: when it was measured.
+      accuracy: train accuracy in [0, 1], one value an epoch of ``epochs``.
+      sensitivity: sensitivity in [0, 1].
+      low: lower end of the 95 % interval of the sensitivity.
+      high: upper end.
+      paper: the paper's sensitivity at the end of training, if it gives one.
     """
 
     label: str
@@ -58,21 +58,21 @@ def training_curves(
     """Accuracy and sensitivity while models train, as in the paper's Figure 4.
 
     Args:
-        curves: One for each model; their order fixes the colours.
-        accuracy_label: Name of the left axis.
-        sensitivity_label: Name of the right axis.
-        paper_label: Legend of the marks at the right edge, the paper's values.
+      curves: one for each model; their order fixes the colours.
+      accuracy_label: name of the left axis.
+      sensitivity_label: name of the right axis.
+      paper_label: legend of the marks at the right edge, the paper's values.
 
     Returns:
-        Two panels: accuracy, and sensitivity with its 95 % band, against epochs.
+      Two panels: accuracy, and sensitivity with its 95 % band, against epochs.
 
     Raises:
-        ValueError: There is no curve.
+      ValueError: there is no curve.
 
     Example:
-        >>> curve = Curve("ViT", [1, 2], [0.6, 0.9], [0.05, 0.03], [0.04, 0.02], [0.06, 0.04])
-        >>> len(training_curves([curve]).axes)
-        2
+      >>> curve = Curve("ViT", [1, 2], [0.6, 0.9], [0.05, 0.03], [0.04, 0.02], [0.06, 0.04])
+      >>> len(training_curves([curve]).axes)
+      2
     """
     if not curves:
         raise ValueError("expected at least one curve, got none")
@@ -121,24 +121,24 @@ def panels(
     """One small panel for each title, the same models in all of them, as in the paper's Figure 9.
 
     Args:
-        titles: What the panels show, such as corruptions.
-        curves: For every model, the epochs and for each title the values at these epochs; the order
-            of the models fixes the colours.
-        bands: For every model and each title, both ends of the intervals at these epochs.
-        xlabel: Name of the horizontal axes.
-        ylabel: Name of the vertical axes.
-        num_columns: Panels in a row.
+      titles: what the panels show, such as corruptions.
+      curves: for every model, the epochs and for each title the values at these epochs; the order
+        of the models fixes the colours.
+      bands: for every model and each title, both ends of the intervals at these epochs.
+      xlabel: name of the horizontal axes.
+      ylabel: name of the vertical axes.
+      num_columns: panels in a row.
 
     Returns:
-        The panels, with one legend below.
+      The panels, with one legend below.
 
     Raises:
-        ValueError: A model does not have values for every title and epoch.
+      ValueError: a model does not have values for every title and epoch.
 
     Example:
-        >>> fig = panels(["fog", "snow"], {"ViT": ([0, 1], [[0.1, 0.5], [0.1, 0.4]])})
-        >>> [axes.get_title() for axes in fig.axes]
-        ['fog', 'snow']
+      >>> fig = panels(["fog", "snow"], {"ViT": ([0, 1], [[0.1, 0.5], [0.1, 0.4]])})
+      >>> [axes.get_title() for axes in fig.axes]
+      ['fog', 'snow']
     """
     if not titles or not curves:
         raise ValueError(f"expected titles and curves, got {len(titles)} and {len(curves)}")
@@ -181,10 +181,10 @@ class Band:
     """A curve with an interval at every point.
 
     Attributes:
-        x: Where.
-        y: The values.
-        low: Lower ends of the 95 % intervals.
-        high: Upper ends.
+      x: where.
+      y: the values.
+      low: lower ends of the 95 % intervals.
+      high: upper ends.
     """
 
     x: Numbers
@@ -205,21 +205,21 @@ def bands(
     """Curves with their bands in panels side by side that share the vertical axis.
 
     Args:
-        panels: For the name of each horizontal axis, the curves by label; the order of the labels
-            fixes the colours, and the first panel's are those of the legend.
-        ylabel: Name of the vertical axis.
-        height: Of the figure, in inches.
+      panels: for the name of each horizontal axis, the curves by label; the order of the labels
+        fixes the colours, and the first panel's are those of the legend.
+      ylabel: name of the vertical axis.
+      height: of the figure, in inches.
 
     Returns:
-        The panels, with one legend below.
+      The panels, with one legend below.
 
     Raises:
-        ValueError: There is no panel, or one without a curve.
+      ValueError: there is no panel, or one without a curve.
 
     Example:
-        >>> band = Band([0, 1], [0.1, 0.2], [0.0, 0.1], [0.2, 0.3])
-        >>> [axes.get_xlabel() for axes in bands({"Place": {"LSTM": band}}).axes]
-        ['Place']
+      >>> band = Band([0, 1], [0.1, 0.2], [0.0, 0.1], [0.2, 0.3])
+      >>> [axes.get_xlabel() for axes in bands({"Place": {"LSTM": band}}).axes]
+      ['Place']
     """
     if not panels or not all(panels.values()):
         raise ValueError("expected at least one panel, each with at least one curve")

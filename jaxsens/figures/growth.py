@@ -20,20 +20,20 @@ def growth(panels: Mapping[str, Mapping[str, tuple[Numbers, Numbers]]], *, ylabe
     line, which starts where the cheapest way does.
 
     Args:
-        panels: For every size, named as its axis shall be, and every way of paying for it, the
-            sizes and the costs, all positive.
-        ylabel: Name of the cost.
+      panels: for every size, named as its axis shall be, and every way of paying for it, the
+        sizes and the costs, all positive.
+      ylabel: name of the cost.
 
     Returns:
-        The panels, with one legend below.
+      The panels, with one legend below.
 
     Raises:
-        ValueError: There is nothing to draw, or something that has no logarithm.
+      ValueError: there is nothing to draw, or something that has no logarithm.
 
     Example:
-        >>> fig = growth({"n": {"loop": ([1, 10], [0.1, 1.0])}}, ylabel="Seconds")
-        >>> fig.axes[0].get_xlabel()
-        'n'
+      >>> fig = growth({"n": {"loop": ([1, 10], [0.1, 1.0])}}, ylabel="Seconds")
+      >>> fig.axes[0].get_xlabel()
+      'n'
     """
     lines = [line for lines in panels.values() for line in lines.values()]
     if not lines:

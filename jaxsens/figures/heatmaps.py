@@ -24,17 +24,17 @@ def patch_heatmaps(
     """Where in an image each model is sensitive.
 
     Args:
-        images: Images in [-1, 1] with 1 or 3 channels, shape (m, H, W, C).
-        maps: For every model, the sensitivity of each patch, shape (m, Th, Tw).
-        row_labels: A name for each image, such as its class.
-        colorbar_label: Name of the colour bar.
+      images: images in [-1, 1] with 1 or 3 channels, shape (m, H, W, C).
+      maps: for every model, the sensitivity of each patch, shape (m, Th, Tw).
+      row_labels: a name for each image, such as its class.
+      colorbar_label: name of the colour bar.
 
     Returns:
-        A row for each image: the image, then the patch map of every model laid over it in grey.
-        All maps share one colour scale from 0 to their largest value.
+      A row for each image: the image, then the patch map of every model laid over it in grey.
+      All maps share one colour scale from 0 to their largest value.
 
     Raises:
-        ValueError: Shapes, ranges or the number of labels do not fit together.
+      ValueError: shapes, ranges or the number of labels do not fit together.
     """
     pictures = (np.asarray(images, np.float64) + 1.0) / 2.0
     heat = {label: np.asarray(values, np.float64) for label, values in maps.items()}

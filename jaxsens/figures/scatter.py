@@ -19,22 +19,22 @@ def scatter(
     """Points with their intervals in both directions.
 
     Args:
-        labels: Names of the points; their order fixes the colours.
-        x: (value, low, high) of each point.
-        y: (value, low, high) of each point.
-        xlabel: Name of the horizontal axis.
-        ylabel: Name of the vertical axis.
+      labels: names of the points; their order fixes the colours.
+      x: (value, low, high) of each point.
+      y: (value, low, high) of each point.
+      xlabel: name of the horizontal axis.
+      ylabel: name of the vertical axis.
 
     Returns:
-        One panel with a legend beside it.
+      One panel with a legend beside it.
 
     Raises:
-        ValueError: There are not as many points as labels.
+      ValueError: there are not as many points as labels.
 
     Example:
-        >>> fig = scatter(["ViT"], [(0.1, 0.0, 0.2)], [(0.5, 0.4, 0.6)], xlabel="S", ylabel="mCE")
-        >>> fig.axes[0].get_xlabel()
-        'S'
+      >>> fig = scatter(["ViT"], [(0.1, 0.0, 0.2)], [(0.5, 0.4, 0.6)], xlabel="S", ylabel="mCE")
+      >>> fig.axes[0].get_xlabel()
+      'S'
     """
     if not labels or len({len(labels), len(x), len(y)}) != 1:
         raise ValueError(

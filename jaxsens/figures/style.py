@@ -68,12 +68,12 @@ def save(fig: Figure, folder: Path | str, name: str) -> Path:
     """Writes ``name.png`` (150 dpi) and ``name.pdf``, byte-identical for identical numbers.
 
     Args:
-        fig: A figure of this module, or any other.
-        folder: The folder, made when missing.
-        name: File name without extension.
+      fig: a figure of this module, or any other.
+      folder: the folder, made when missing.
+      name: file name without extension.
 
     Returns:
-        The path of the PNG file.
+      The path of the PNG file.
     """
     folder = Path(folder)
     # Version and time of writing would make equal figures differ.

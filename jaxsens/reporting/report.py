@@ -29,20 +29,20 @@ def render(results: Results, folder: Path | str, reproduce: str | None = None) -
     """The page as text.
 
     Args:
-        results: What the run found.
-        folder: The run folder, below which the figures lie.
-        reproduce: The command that makes the run again; default ``command`` of all fields.
+      results: what the run found.
+      folder: the run folder, below which the figures lie.
+      reproduce: the command that makes the run again; default ``command`` of all fields.
 
     Returns:
-        A complete HTML document.
+      A complete HTML document.
 
     Raises:
-        FileNotFoundError: A figure is missing.
+      FileNotFoundError: a figure is missing.
 
     Example:
-        >>> results = Results("demo", "A demo", "It ran.", (), (), (), {}, {}, {}, 1.0)
-        >>> "<h1>A demo</h1>" in render(results, ".")
-        True
+      >>> results = Results("demo", "A demo", "It ran.", (), (), (), {}, {}, {}, 1.0)
+      >>> "<h1>A demo</h1>" in render(results, ".")
+      True
     """
     images = [_data_uri(Path(folder) / figure.file) for figure in results.figures]
     loader = jinja2.PackageLoader("jaxsens.reporting", package_path="")
@@ -67,15 +67,15 @@ def write(results: Results, folder: Path | str, reproduce: str | None = None) ->
     """Writes report.html into the run folder, before results.json marks the run as finished.
 
     Args:
-        results: What the run found.
-        folder: The run folder, below which the figures lie.
-        reproduce: The command that makes the run again; default ``command`` of all fields.
+      results: what the run found.
+      folder: the run folder, below which the figures lie.
+      reproduce: the command that makes the run again; default ``command`` of all fields.
 
     Returns:
-        The path of the page.
+      The path of the page.
 
     Raises:
-        FileNotFoundError: A figure is missing; nothing is written.
+      FileNotFoundError: a figure is missing; nothing is written.
     """
     path = Path(folder) / "report.html"
     write_atomic(path, render(results, folder, reproduce))
@@ -86,8 +86,8 @@ def command(experiment: str, config: dict[str, Any]) -> str:
     """The command that runs an experiment with these fields given as flags.
 
     Example:
-        >>> print(command("fig4", {"epochs": 5, "model": {"bias": False}, "widths": [8, 16]}))
-        python -m jaxsens.run --exp fig4 --epochs 5 --model.no-bias --widths 8 16
+      >>> print(command("fig4", {"epochs": 5, "model": {"bias": False}, "widths": [8, 16]}))
+      python -m jaxsens.run --exp fig4 --epochs 5 --model.no-bias --widths 8 16
     """
     words = ["python", "-m", "jaxsens.run", "--exp", experiment]
     for name, value in _dotted(config):
@@ -99,8 +99,8 @@ def duration(seconds: float) -> str:
     """A duration for readers, in two units at most.
 
     Example:
-        >>> [duration(s) for s in (0.42, 59.6, 75.0, 7260.0)]
-        ['0.4 s', '1 min 0 s', '1 min 15 s', '2 h 1 min']
+      >>> [duration(s) for s in (0.42, 59.6, 75.0, 7260.0)]
+      ['0.4 s', '1 min 0 s', '1 min 15 s', '2 h 1 min']
     """
     if seconds < 9.95:
         return f"{seconds:.1f} s"

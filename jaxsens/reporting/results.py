@@ -45,14 +45,14 @@ class Table:
     """A table of results; cells are text, numbers, or None for "no value".
 
     Example:
-        >>> rows = (("ViT", 0.02, 0.0312), ("CNN", None, 0.06))
-        >>> table = Table("Sensitivity", ("model", "paper", "ours"), rows)
-        >>> print(table.as_text())
-        Sensitivity
-        model  paper    ours
-        -----  -----  ------
-        ViT     0.02  0.0312
-        CNN        –  0.0600
+      >>> rows = (("ViT", 0.02, 0.0312), ("CNN", None, 0.06))
+      >>> table = Table("Sensitivity", ("model", "paper", "ours"), rows)
+      >>> print(table.as_text())
+      Sensitivity
+      model  paper    ours
+      -----  -----  ------
+      ViT     0.02  0.0312
+      CNN        –  0.0600
     """
 
     title: str
@@ -140,7 +140,7 @@ class Results:
         """The inverse of ``to_json``.
 
         Raises:
-            ValueError: The text is not what ``to_json`` of this version writes.
+          ValueError: the text is not what ``to_json`` of this version writes.
         """
         try:
             fields = json.loads(text)
@@ -159,9 +159,9 @@ def environment() -> dict[str, Any]:
     """What the numbers were made with: versions, device, machine and, in a checkout, the commit.
 
     Returns:
-        python, the versions of jax, jaxlib, flax, optax, numpy and jaxsens, backend, device,
-        num_devices, num_hosts, platform, num_cpus; ``commit`` only if jaxsens is a git checkout,
-        with a "+" when tracked files were changed.
+      python, the versions of jax, jaxlib, flax, optax, numpy and jaxsens, backend, device,
+      num_devices, num_hosts, platform, num_cpus; ``commit`` only if jaxsens is a git checkout,
+      with a "+" when tracked files were changed.
     """
     from jaxsens import __version__  # here, because jaxsens/__init__.py may import this module
 

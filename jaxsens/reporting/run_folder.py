@@ -60,10 +60,10 @@ class RunFolder:
     """A run folder that this process holds alone; see the module's docstring for its files.
 
     Attributes:
-        path: The folder.
-        experiment: The experiment's name.
-        config: The configuration as plain JSON.
-        changes: What of ``made_with`` is different from when the run was begun, a line each.
+      path: the folder.
+      experiment: the experiment's name.
+      config: the configuration as plain JSON.
+      changes: what of ``made_with`` is different from when the run was begun, a line each.
     """
 
     def __init__(
@@ -93,19 +93,19 @@ class RunFolder:
         A folder that is refused is left as it was.
 
         Args:
-            path: The folder; missing parents are made. ``default_folder`` names the usual one.
-            experiment: The experiment's name.
-            config: Its configuration; values as in JSON, also tuples and NumPy numbers.
-            data: Digests of what was loaded, by name; other data than the run was begun with is
-                refused. None, or a folder of an earlier version, which has none: not compared.
-            made_with: Versions and machine; what is different is said in ``changes``.
+          path: the folder; missing parents are made. ``default_folder`` names the usual one.
+          experiment: the experiment's name.
+          config: its configuration; values as in JSON, also tuples and NumPy numbers.
+          data: digests of what was loaded, by name; other data than the run was begun with is
+            refused. None, or a folder of an earlier version, which has none: not compared.
+          made_with: versions and machine; what is different is said in ``changes``.
 
         Returns:
-            The folder, locked until ``close``, the end of a ``with`` block or of the process.
+          The folder, locked until ``close``, the end of a ``with`` block or of the process.
 
         Raises:
-            WorkdirError: The folder holds another run or other files, is in use, or cannot be
-                written to.
+          WorkdirError: the folder holds another run or other files, is in use, or cannot be
+            written to.
         """
         path = Path(path)
         identity = run_identity.identity(experiment, config, data, made_with)
@@ -148,13 +148,13 @@ class RunFolder:
         """The folder of the same experiment, config and data, to be read only: nothing is touched.
 
         Args:
-            path: The folder, which may be one that cannot be written to.
-            experiment: The experiment's name.
-            config: Its configuration.
-            data: Digests of the data, as in ``open``.
+          path: the folder, which may be one that cannot be written to.
+          experiment: the experiment's name.
+          config: its configuration.
+          data: digests of the data, as in ``open``.
 
         Raises:
-            WorkdirError: The folder holds another run or other files.
+          WorkdirError: the folder holds another run or other files.
         """
         path = Path(path)
         identity = run_identity.identity(experiment, config, data, None)
@@ -193,8 +193,8 @@ class RunFolder:
         """Raises an error unless what is written now goes into the folder that was opened.
 
         Raises:
-            WorkdirError: The folder is closed.
-            RunLostError: It was deleted, renamed or replaced.
+          WorkdirError: the folder is closed.
+          RunLostError: it was deleted, renamed or replaced.
         """
         if self._lock is None:
             raise WorkdirError(f"{self.path} is closed; open it again before writing")
@@ -215,7 +215,7 @@ class RunFolder:
         between has the checkpoint to measure again, and never a record of a state it lost.
 
         Raises:
-            ValueError: A value is NaN, infinite or not representable in JSON.
+          ValueError: a value is NaN, infinite or not representable in JSON.
         """
         self.require_held()
         line = (dumps(record, "metrics") + "\n").encode()
@@ -232,7 +232,7 @@ class RunFolder:
         """All records of metrics.jsonl; a last line torn by a killed process is left out.
 
         Raises:
-            WorkdirError: A line other than a torn last one is damaged.
+          WorkdirError: a line other than a torn last one is damaged.
         """
         data = self._metrics.read_bytes() if self._metrics.exists() else b""
         records = []
@@ -251,8 +251,8 @@ class RunFolder:
         """Writes a file below the folder, whole or not at all, and its checksum beside it.
 
         Args:
-            name: The file, as in "estimates/cnn.json".
-            data: Its content; text is written as UTF-8.
+          name: the file, as in "estimates/cnn.json".
+          data: its content; text is written as UTF-8.
         """
         self.require_held()
         content = data.encode() if isinstance(data, str) else data
@@ -289,7 +289,7 @@ class RunFolder:
         """Writes results.json and thereby marks the run as finished.
 
         Raises:
-            FileNotFoundError: A figure named in the results has not been saved.
+          FileNotFoundError: a figure named in the results has not been saved.
         """
         self.require_held()
         missing = [f.file for f in results.figures if not (self.path / f.file).is_file()]
@@ -302,7 +302,7 @@ class RunFolder:
         """The results of a finished run.
 
         Raises:
-            WorkdirError: The run is not finished, or results.json is damaged.
+          WorkdirError: the run is not finished, or results.json is damaged.
         """
         if not self.finished:
             raise WorkdirError(f"{self.path} has no results.json yet; run the command to its end")

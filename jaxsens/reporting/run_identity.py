@@ -22,8 +22,8 @@ def config_hash(experiment: str, config: dict[str, Any]) -> str:
     """Ten hexadecimal digits that name an experiment's configuration; key order is irrelevant.
 
     Example:
-        >>> config_hash("fig4", {"epochs": 5, "sigma": 0.5})
-        '8b258bbeab'
+      >>> config_hash("fig4", {"epochs": 5, "sigma": 0.5})
+      '8b258bbeab'
     """
     identity = {"experiment": experiment, "config": config}
     return hashlib.sha256(dumps(identity, "config", sort_keys=True).encode()).hexdigest()[:10]
@@ -78,7 +78,7 @@ def stored(path: Path) -> dict[str, Any]:
     """What the folder's config.json says.
 
     Raises:
-        WorkdirError: It was not written by jaxsens.
+      WorkdirError: it was not written by jaxsens.
     """
     try:
         found = json.loads((path / "config.json").read_text("utf-8"))
@@ -98,11 +98,11 @@ def changes(path: Path, here: dict[str, Any]) -> tuple[str, ...]:
     """Compares the folder's config.json, if it has one, with what it would say if written now.
 
     Returns:
-        What is different of versions and machine, each in words; nothing if one of the two does not
-        say, as folders of earlier versions.
+      What is different of versions and machine, each in words; nothing if one of the two does not
+      say, as folders of earlier versions.
 
     Raises:
-        WorkdirError: The folder belongs to another run, or to other data.
+      WorkdirError: the folder belongs to another run, or to other data.
     """
     if not (path / "config.json").exists():
         return ()

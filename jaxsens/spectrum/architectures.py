@@ -27,10 +27,10 @@ class MLP:
     """A multi-layer perceptron.
 
     Attributes:
-        depth: Hidden layers.
-        activation: φ.
-        weight_variance: Variance of the weights, σ_w²; 2 keeps ReLU's activations of one size.
-        bias_variance: Variance of the biases, σ_b².
+      depth: hidden layers.
+      activation: φ.
+      weight_variance: variance of the weights, σ_w²; 2 keeps ReLU's activations of one size.
+      bias_variance: variance of the biases, σ_b².
 
     >>> MLP(depth=2, activation="erf").label
     'MLP, 2×erf'
@@ -63,17 +63,17 @@ class Transformer:
     """A transformer with linear attention.
 
     Attributes:
-        tokens: T; the d coordinates are cut into T consecutive tokens of d/T.
-        depth: Blocks.
-        scaling: Of the attention scores.
-        readout: "flatten" all tokens, or their "mean", before the last layer.
-        activation: φ of an MLP of one hidden layer in each block; None leaves the MLPs out.
-        embed: Whether a Dense layer stands before the first block. Without it, and without all
-            that follows, this is the kernel of the paper's Proposition 3.1.
-        residual: Adds the input of attention and of the MLP to their output.
-        layer_norm: Normalises the input of attention and of the MLP.
-        position_variance: Variance of learned positional encodings, one vector a token, added to
-            the input of every attention layer; 0 for none.
+      tokens: t; the d coordinates are cut into T consecutive tokens of d/T.
+      depth: blocks.
+      scaling: of the attention scores.
+      readout: "flatten" all tokens, or their "mean", before the last layer.
+      activation: φ of an MLP of one hidden layer in each block; None leaves the MLPs out.
+      embed: whether a Dense layer stands before the first block. Without it, and without all
+        that follows, this is the kernel of the paper's Proposition 3.1.
+      residual: adds the input of attention and of the MLP to their output.
+      layer_norm: normalises the input of attention and of the MLP.
+      position_variance: variance of learned positional encodings, one vector a token, added to
+        the input of every attention layer; 0 for none.
 
     >>> Transformer(tokens=2, embed=False).label
     'attention, T=2, sqrt, flatten'
@@ -114,7 +114,7 @@ class Transformer:
         """d/T, the coordinates of a token.
 
         Raises:
-            ValueError: T does not divide d.
+          ValueError: t does not divide d.
         """
         if d % self.tokens:
             divisors = ", ".join(str(t) for t in range(1, d + 1) if d % t == 0)

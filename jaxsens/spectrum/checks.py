@@ -43,18 +43,18 @@ class Check:
     """What was found; lists are indexed by degree k or by the number r of differing coordinates.
 
     Attributes:
-        d: Number of coordinates.
-        precision: Of the kernel.
-        largest: max |K|.
-        smallest_at: min of K over the pairs that differ in r coordinates, ⟨x, y⟩ = d − 2r.
-        largest_at: max of the same.
-        mu_mean: Mean of μ_U over |U| = k: tr(P_k K)/C(d, k).
-        mu_min: Least μ_U with |U| = k.
-        mu_max: Largest μ_U with |U| = k.
-        trace_fraction: Σ_{|U|=k} μ_U / Σ_U μ_U.
-        off_diagonal_mass: √(Σ_{U≠V} K̂(U,V)² / Σ K̂(U,V)²), a ratio of Frobenius norms.
-        strongest_coupling: (U, V, K̂(U,V)) of the largest off-diagonal entry.
-        cross_parity_mass: Share of Σ K̂² between sets with different column parities.
+      d: number of coordinates.
+      precision: of the kernel.
+      largest: max |K|.
+      smallest_at: min of K over the pairs that differ in r coordinates, ⟨x, y⟩ = d − 2r.
+      largest_at: max of the same.
+      mu_mean: mean of μ_U over |U| = k: tr(P_k K)/C(d, k).
+      mu_min: least μ_U with |U| = k.
+      mu_max: largest μ_U with |U| = k.
+      trace_fraction: Σ_{|U|=k} μ_U / Σ_U μ_U.
+      off_diagonal_mass: √(Σ_{U≠V} K̂(U,V)² / Σ K̂(U,V)²), a ratio of Frobenius norms.
+      strongest_coupling: (U, V, K̂(U,V)) of the largest off-diagonal entry.
+      cross_parity_mass: share of Σ K̂² between sets with different column parities.
     """
 
     d: int
@@ -139,10 +139,10 @@ def fourier_matrix(kernel: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N N"]
     """K̂(U, V) = 4^{−d} Σ_{x,y} χ_U(x) K(x, y) χ_V(y).
 
     Args:
-        kernel: K on all points in binary order.
+      kernel: k on all points in binary order.
 
     Returns:
-        The matrix of the operator f ↦ E_y[K(·, y) f(y)] in the basis of characters.
+      The matrix of the operator f ↦ E_y[K(·, y) f(y)] in the basis of characters.
 
     >>> fourier_matrix(np.eye(2) * 2.0).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
@@ -158,14 +158,14 @@ def check(kernel: Float[np.ndarray, "N N"], *, tokens: int = 1) -> Check:
     """Decides the proposition's statements for one kernel; see the module's docstring.
 
     Args:
-        kernel: K on all points in binary order, symmetric, float32 or float64.
-        tokens: T, for the column parities: column i holds coordinate i of every token.
+      kernel: k on all points in binary order, symmetric, float32 or float64.
+      tokens: t, for the column parities: column i holds coordinate i of every token.
 
     Returns:
-        What was found.
+      What was found.
 
     Raises:
-        ValueError: The matrix is not symmetric, or not finite.
+      ValueError: the matrix is not symmetric, or not finite.
 
     >>> found = check(np.array([[1.0, -1.0], [-1.0, 1.0]]))
     >>> found.proposition, found.mu_mean.tolist()

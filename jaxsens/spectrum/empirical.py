@@ -34,12 +34,12 @@ def empirical_ck(feature_fn: ApplyFn, params: Any, x: Float[Array, "n ..."]) -> 
     """⟨h(x_i), h(x_j)⟩ for all pairs of inputs.
 
     Args:
-        feature_fn: (params, x) → features (n, …), with their scale.
-        params: Its parameters.
-        x: Inputs.
+      feature_fn: (params, x) → features (n, …), with their scale.
+      params: its parameters.
+      x: inputs.
 
     Returns:
-        The kernel matrix.
+      The kernel matrix.
 
     >>> empirical_ck(lambda w, x: x @ w, jnp.eye(2), jnp.array([[1.0, 0.0], [1.0, 1.0]])).tolist()
     [[1.0, 1.0], [1.0, 2.0]]
@@ -60,22 +60,22 @@ def empirical_ntk(
     """(1/C) Σ_c ⟨∂_θ f_c(x_i), ∂_θ f_c(x_j)⟩ for all pairs of inputs.
 
     Args:
-        apply_fn: (params, x) → (n,) or (n, C). Pass the same function object again and nothing is
-            compiled again.
-        params: Its parameters, any pytree.
-        x: Inputs.
-        mask: Which leaves are weights, θ: a pytree of bools with the structure of `params` or a
-            prefix of it, default all of floating point. Running statistics are not weights: for
-            Flax variables with BatchNorm give `{"params": True, "batch_stats": False}`.
-        jacobian_bytes: Where the gradients of all inputs take more than this, they are made in
-            blocks, each more than once.
+      apply_fn: (params, x) → (n,) or (n, C). Pass the same function object again and nothing is
+        compiled again.
+      params: its parameters, any pytree.
+      x: inputs.
+      mask: which leaves are weights, θ: a pytree of bools with the structure of `params` or a
+        prefix of it, default all of floating point. Running statistics are not weights: for
+        Flax variables with BatchNorm give `{"params": True, "batch_stats": False}`.
+      jacobian_bytes: where the gradients of all inputs take more than this, they are made in
+        blocks, each more than once.
 
     Returns:
-        The kernel matrix.
+      The kernel matrix.
 
     Raises:
-        ValueError: The gradients of a single input take more than `jacobian_bytes`, or the mask
-            does not fit.
+      ValueError: the gradients of a single input take more than `jacobian_bytes`, or the mask
+        does not fit.
 
     >>> empirical_ntk(lambda w, x: x @ w, jnp.ones(2), jnp.array([[1.0, 0.0], [1.0, 1.0]])).tolist()
     [[1.0, 1.0], [1.0, 2.0]]
@@ -137,9 +137,9 @@ class SeedAverage:
     """A kernel averaged over random initialisations.
 
     Attributes:
-        mean: The average.
-        stderr: Standard error of each entry.
-        num_seeds: How many were averaged.
+      mean: the average.
+      stderr: standard error of each entry.
+      num_seeds: how many were averaged.
     """
 
     mean: Float[np.ndarray, "n m"]
@@ -156,13 +156,13 @@ def over_seeds(kernels: Iterable[Float[Array | np.ndarray, "n m"]]) -> SeedAvera
     """The average of kernels of differently initialised (or trained) networks, one at a time.
 
     Args:
-        kernels: One kernel a seed; a generator keeps only one of them in memory.
+      kernels: one kernel a seed; a generator keeps only one of them in memory.
 
     Returns:
-        Mean and standard error, in float64.
+      Mean and standard error, in float64.
 
     Raises:
-        ValueError: There are fewer than two.
+      ValueError: there are fewer than two.
 
     >>> average = over_seeds(np.full((1, 1), value) for value in (1.0, 2.0, 3.0))
     >>> average.mean.item(), round(average.stderr.item(), 4)

@@ -24,13 +24,13 @@ class Counterexample:
     """Two pairs of points with the same inner product and different kernels, and two characters.
 
     Attributes:
-        architecture: One attention layer on raw tokens.
-        d: Number of coordinates.
-        inner_product: ⟨x, y⟩ of both pairs.
-        pairs: The two pairs (x, y), coordinates ±1.
-        values: K of the two pairs.
-        coupled: Two different sets (U, V) with ⟨χ_U, K χ_V⟩ ≠ 0; None if there are none.
-        coupling: ⟨χ_U, K χ_V⟩.
+      architecture: one attention layer on raw tokens.
+      d: number of coordinates.
+      inner_product: ⟨x, y⟩ of both pairs.
+      pairs: the two pairs (x, y), coordinates ±1.
+      values: k of the two pairs.
+      coupled: two different sets (U, V) with ⟨χ_U, K χ_V⟩ ≠ 0; None if there are none.
+      coupling: ⟨χ_U, K χ_V⟩.
     """
 
     architecture: Transformer
@@ -60,14 +60,14 @@ def attention_kernel(architecture: Transformer, d: int) -> tuple[Int[np.ndarray,
     """K on the whole cube as whole numbers over one common denominator.
 
     Args:
-        architecture: One attention layer on raw tokens.
-        d: Number of coordinates.
+      architecture: one attention layer on raw tokens.
+      d: number of coordinates.
 
     Returns:
-        (numerators, denominator), points in binary order.
+      (numerators, denominator), points in binary order.
 
     Raises:
-        ValueError: The architecture has more than one attention layer on raw tokens.
+      ValueError: the architecture has more than one attention layer on raw tokens.
 
     >>> attention_kernel(Transformer(tokens=1, embed=False), 2)
     (array([[ 8,  0,  0, -8],

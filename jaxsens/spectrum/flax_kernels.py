@@ -45,21 +45,21 @@ def flax_kernels(
     """Both kernels of a Flax model, averaged over differently initialised copies.
 
     Args:
-        model: Any linen module; `model.apply(variables, x)` gives (n,) or (n, C) outputs.
-        x: Inputs: points of the cube (`jaxsens.boolean.cube(d)`) or anything else.
-        key: A JAX random key; seed s has `fold_in(key, s)`.
-        num_seeds: How many copies; at least 2, or there is no interval.
-        train: (variables, key) → variables, to measure after training. Default: at initialisation.
-        feature_fn: (variables, x) → features (n, m) with their scale, for the CK. Default:
-            `readout_features` of the model.
-        kinds: Which kernels to measure.
+      model: any linen module; `model.apply(variables, x)` gives (n,) or (n, C) outputs.
+      x: inputs: points of the cube (`jaxsens.boolean.cube(d)`) or anything else.
+      key: a JAX random key; seed s has `fold_in(key, s)`.
+      num_seeds: how many copies; at least 2, or there is no interval.
+      train: (variables, key) → variables, to measure after training. Default: at initialisation.
+      feature_fn: (variables, x) → features (n, m) with their scale, for the CK. Default:
+        `readout_features` of the model.
+      kinds: which kernels to measure.
 
     Returns:
-        For each kind the average, its standard error and intervals: see `SeedAverage`.
+      For each kind the average, its standard error and intervals: see `SeedAverage`.
 
     Raises:
-        ValueError: There are fewer than 2 seeds, or the CK is asked for, no `feature_fn` is given
-            and the model calls no `nn.Dense`.
+      ValueError: there are fewer than 2 seeds, or the CK is asked for, no `feature_fn` is given
+        and the model calls no `nn.Dense`.
 
     >>> from jaxsens import boolean
     >>> model = nn.Sequential([nn.Dense(32), nn.relu, nn.Dense(1)])
@@ -92,10 +92,10 @@ def readout_features(model: nn.Module) -> ApplyFn:
     """The inputs of a model's last Dense layer, divided by the square root of their number.
 
     Args:
-        model: Any linen module.
+      model: any linen module.
 
     Returns:
-        (variables, x) → (n, m).
+      (variables, x) → (n, m).
 
     >>> model = nn.Dense(2)
     >>> x = jnp.full((3, 4), 2.0)

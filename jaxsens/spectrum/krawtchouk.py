@@ -59,9 +59,9 @@ class Eigenvalues:
     """Eigenvalues by degree, and how well they are known.
 
     Attributes:
-        values: μ_k, k = 0 … d.
-        error: |computed − exact| is at most this, if each Ψ is right to a few units in its last
-            place.
+      values: μ_k, k = 0 … d.
+      error: |computed − exact| is at most this, if each Ψ is right to a few units in its last
+        place.
     """
 
     values: Float[np.ndarray, " d_plus_1"]
@@ -77,13 +77,13 @@ def eigenvalues(profile: Float[np.ndarray, " d_plus_1"]) -> Eigenvalues:
     """μ_k = 2^{−d} Σ_r κ_k(r) Ψ(1 − 2r/d), summed exactly.
 
     Args:
-        profile: Ψ(1 − 2r/d) for r = 0 … d, float32 or float64.
+      profile: Ψ(1 − 2r/d) for r = 0 … d, float32 or float64.
 
     Returns:
-        float64 eigenvalues for k = 0 … d, with their errors.
+      float64 eigenvalues for k = 0 … d, with their errors.
 
     Raises:
-        ValueError: A value of Ψ is not finite.
+      ValueError: a value of Ψ is not finite.
 
     >>> cube = [1.0, 8 / 27, 1 / 27, 0.0, -1 / 27, -8 / 27, -1.0]  # Ψ(t) = t³, d = 6
     >>> eigenvalues(np.array(cube)).values.round(5).tolist()
@@ -107,11 +107,11 @@ def moments(d: int, num: int) -> Float[np.ndarray, "num d_plus_1"]:
     """M_{k,m} = E[x_1⋯x_k (Σx_i/d)^m] on the cube, m = 0 … num−1, each to full relative precision.
 
     Args:
-        d: Number of coordinates.
-        num: How many powers.
+      d: number of coordinates.
+      num: how many powers.
 
     Returns:
-        Row m, column k.
+      Row m, column k.
 
     >>> moments(6, 4)[3].round(5).tolist()
     [0.0, 0.07407, 0.0, 0.02778, 0.0, 0.0, 0.0]
@@ -131,13 +131,13 @@ def taylor_coefficients(
     """Taylor coefficients of an analytic Ψ, by Cauchy's integral on a circle.
 
     Args:
-        psi: A function of complex NumPy arrays, analytic for |t| < R with R ≥ 1, real for real t.
-        radius: R; default the largest t up to 1.5 to which Ψ is real and finite on the real axis.
-            A circle close to the singularity gives coefficients that decay geometrically as good a
-            relative precision as the others.
+      psi: a function of complex NumPy arrays, analytic for |t| < R with R ≥ 1, real for real t.
+      radius: r; default the largest t up to 1.5 to which Ψ is real and finite on the real axis.
+        A circle close to the singularity gives coefficients that decay geometrically as good a
+        relative precision as the others.
 
     Returns:
-        a_0, a_1, …; values below rounding are set to 0.
+      a_0, a_1, …; values below rounding are set to 0.
 
     >>> taylor_coefficients(lambda t: 1 / (2 - t))[:4].round(10).tolist()
     [0.5, 0.25, 0.125, 0.0625]
@@ -162,15 +162,15 @@ def eigenvalues_from_taylor(
     M_{k,m} = 2^{1−d} if k + m is even, else 0.
 
     Args:
-        coefficients: a_m ≥ 0.
-        d: Number of coordinates.
-        total: (Ψ(1), Ψ(−1)), which contain the coefficients that are not given, if these matter.
+      coefficients: a_m ≥ 0.
+      d: number of coordinates.
+      total: (Ψ(1), Ψ(−1)), which contain the coefficients that are not given, if these matter.
 
     Returns:
-        float64 eigenvalues for k = 0 … d.
+      float64 eigenvalues for k = 0 … d.
 
     Raises:
-        ValueError: A Taylor coefficient is negative: Ψ is not a positive definite kernel for all d.
+      ValueError: a Taylor coefficient is negative: Ψ is not a positive definite kernel for all d.
 
     >>> factorials = np.cumprod([1.0, *range(1, 160)])
     >>> mu = eigenvalues_from_taylor(1 / factorials, 128)  # Ψ = exp
@@ -200,17 +200,17 @@ def eigenvalues_by_series(
     """μ_k of an analytic Ψ, with good relative precision at every degree.
 
     Args:
-        psi: Ψ, as in `taylor_coefficients`, with coefficients ≥ 0 and a singularity at |t| ≤ 1.5,
-            as the kernels of ReLU, erf and GELU networks have. Of a Ψ that is regular farther out,
-            only coefficients above rounding are found; give all to `eigenvalues_from_taylor`.
-        d: Number of coordinates.
-        radius: As in `taylor_coefficients`.
+      psi: Ψ, as in `taylor_coefficients`, with coefficients ≥ 0 and a singularity at |t| ≤ 1.5,
+        as the kernels of ReLU, erf and GELU networks have. Of a Ψ that is regular farther out,
+        only coefficients above rounding are found; give all to `eigenvalues_from_taylor`.
+      d: number of coordinates.
+      radius: as in `taylor_coefficients`.
 
     Returns:
-        float64 eigenvalues for k = 0 … d.
+      float64 eigenvalues for k = 0 … d.
 
     Raises:
-        ValueError: A Taylor coefficient is negative.
+      ValueError: a Taylor coefficient is negative.
 
     >>> eigenvalues_by_series(lambda t: t**3, 6).round(5).tolist()
     [0.0, 0.07407, 0.0, 0.02778, 0.0, 0.0, 0.0]

@@ -53,17 +53,17 @@ def kernels(
     """CK and NTK of an infinitely wide network between points of the cube.
 
     Args:
-        architecture: The network.
-        x: Points, as JAX or NumPy arrays.
-        y: Points, likewise.
-        backend: "recursion" (written here) or "neural-tangents".
+      architecture: the network.
+      x: points, as JAX or NumPy arrays.
+      y: points, likewise.
+      backend: "recursion" (written here) or "neural-tangents".
 
     Returns:
-        {"ck": (n, m), "ntk": (n, m)}, of the points' type.
+      {"ck": (n, m), "ntk": (n, m)}, of the points' type.
 
     Raises:
-        ValueError: The points do not fit the architecture, or the backend is unknown.
-        NeuralTangentsMissingError: It is asked for and not installed.
+      ValueError: the points do not fit the architecture, or the backend is unknown.
+      NeuralTangentsMissingError: it is asked for and not installed.
 
     >>> x = np.array([[1.0, 1.0], [1.0, -1.0]])
     >>> kernels(MLP(depth=1, activation="relu"), x, x)["ck"].round(3).tolist()
@@ -98,16 +98,16 @@ def cube_kernels(
     """Both kernel matrices on the whole cube, N = 2^d, points in binary order.
 
     Args:
-        architecture: The network.
-        d: Number of coordinates.
-        precision: Of the computation and of the result.
-        backend: As in `kernels`.
+      architecture: the network.
+      d: number of coordinates.
+      precision: of the computation and of the result.
+      backend: as in `kernels`.
 
     Returns:
-        {"ck": (N, N), "ntk": (N, N)}.
+      {"ck": (N, N), "ntk": (N, N)}.
 
     Raises:
-        ValueError: The matrices do not fit into memory, with the bytes that they need.
+      ValueError: the matrices do not fit into memory, with the bytes that they need.
 
     >>> cube_kernels(Transformer(tokens=1, embed=False), 2)["ck"][0].tolist()
     [1.0, 0.0, 0.0, -1.0]
@@ -146,13 +146,13 @@ def profile_values(
     d + 1 numbers and no 2^d. Whether the kernel is such a function must be known: see `checks`.
 
     Args:
-        architecture: The network.
-        d: Number of coordinates.
-        precision: Of the computation and of the result.
-        backend: As in `kernels`.
+      architecture: the network.
+      d: number of coordinates.
+      precision: of the computation and of the result.
+      backend: as in `kernels`.
 
     Returns:
-        {"ck": (d+1,), "ntk": (d+1,)}.
+      {"ck": (d+1,), "ntk": (d+1,)}.
 
     >>> profile_values(Transformer(tokens=1, embed=False), 4)["ck"].tolist()
     [1.0, 0.125, 0.0, -0.125, -1.0]
@@ -169,7 +169,7 @@ def network(architecture: Architecture) -> tuple[Any, Any, Any]:
     Its infinite-width kernel does not depend on the finite widths, which are 1 here.
 
     Raises:
-        NeuralTangentsMissingError: neural-tangents is not installed.
+      NeuralTangentsMissingError: neural-tangents is not installed.
 
     >>> len(network(MLP()))
     3

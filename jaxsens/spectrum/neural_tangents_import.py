@@ -33,7 +33,7 @@ def stax() -> types.ModuleType:
     """The module `neural_tangents.stax`; JAX is left as it was.
 
     Raises:
-        NeuralTangentsMissingError: It, or frozendict, is not installed.
+      NeuralTangentsMissingError: it, or frozendict, is not installed.
 
     >>> hasattr(stax(), "GlobalSelfAttention")
     True

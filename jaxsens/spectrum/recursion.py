@@ -34,11 +34,11 @@ def mlp_profile(architecture: MLP, kind: Kind) -> Callable[[Any], Any]:
     """Ψ of an MLP: its kernel at two points of the cube is Ψ(⟨x, y⟩/d).
 
     Args:
-        architecture: The MLP.
-        kind: "ck" or "ntk".
+      architecture: the MLP.
+      kind: "ck" or "ntk".
 
     Returns:
-        A function of t = ⟨x, y⟩/d: JAX arrays, or NumPy arrays (real, or complex with |t| ≤ 1).
+      A function of t = ⟨x, y⟩/d: JAX arrays, or NumPy arrays (real, or complex with |t| ≤ 1).
 
     >>> float(mlp_profile(MLP(depth=1), "ck")(np.array(1.0)))
     2.0
@@ -64,14 +64,14 @@ def transformer_profile(architecture: Transformer, kind: Kind) -> Callable[[Any]
     """Ψ of a transformer that sees the whole point as one token: its kernel is Ψ(⟨x, y⟩/d).
 
     Args:
-        architecture: A transformer with T = 1.
-        kind: "ck" or "ntk".
+      architecture: a transformer with T = 1.
+      kind: "ck" or "ntk".
 
     Returns:
-        A function of t = ⟨x, y⟩/d: NumPy arrays, real, or complex with |t| ≤ 1.
+      A function of t = ⟨x, y⟩/d: NumPy arrays, real, or complex with |t| ≤ 1.
 
     Raises:
-        ValueError: There is more than one token.
+      ValueError: there is more than one token.
 
     >>> pure = transformer_profile(Transformer(tokens=1, embed=False), "ck")
     >>> float(pure(np.array(0.5)))
@@ -97,15 +97,15 @@ def kernels(
     """Both kernels between two sets of points of the cube.
 
     Args:
-        architecture: The network.
-        x: Points, as JAX arrays, or as NumPy arrays: then nothing is compiled.
-        y: Points, likewise.
+      architecture: the network.
+      x: points, as JAX arrays, or as NumPy arrays: then nothing is compiled.
+      y: points, likewise.
 
     Returns:
-        {"ck": (n, m), "ntk": (n, m)}, of the points' type.
+      {"ck": (n, m), "ntk": (n, m)}, of the points' type.
 
     Raises:
-        ValueError: The points are not of norm √d, or T does not divide d.
+      ValueError: the points are not of norm √d, or T does not divide d.
 
     >>> x = np.array([[1.0, 1.0], [1.0, -1.0]])
     >>> kernels(Transformer(tokens=1, embed=False), x, x)["ck"].tolist()
