@@ -171,7 +171,7 @@ def describe(machine: dict[str, Any], threads: int) -> str:
     )
     memory = "" if machine["memory_gb"] is None else f", {machine['memory_gb']:.1f} GB"
     lines = [
-        f"machine: {machine['cpu']}, {machine['cores']} cores{memory}, {threads} threads a cell",
+        f"machine: {machine['cpu']}, {machine['cores']} cores{memory}, {threads} threads per cell",
         f"versions: {versions} ({machine['system']})",
     ]
     load = machine["load"]

@@ -73,7 +73,7 @@ def sensitivity_table(
 def _edited(config: ImageConfig, estimate: SensitivityEstimate) -> str:
     """What was edited in the final measurement, and how often."""
     if config.estimator == "scattered-pixels":
-        return f"{config.perturbation.edit!r}, S={config.num_samples} draws an image"
+        return f"{config.perturbation.edit!r}, S={config.num_samples} draws per image"
     drawn = (
         f"S={config.num_samples} random ones of T={estimate.num_positions} patches an image"
         if config.estimator == "random-patches"

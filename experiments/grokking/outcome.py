@@ -51,7 +51,7 @@ class Outcome:
       title: the task for readers.
       measures: what may announce the jump.
       curves: by arm, "epochs" and measures (seeds, evaluations).
-      runs: of the first arm, one a seed.
+      runs: of the first arm, one per seed.
     """
 
     training: Training

@@ -148,7 +148,7 @@ def start(training: Training) -> State:
 def measure(
     training: Training, lanes: Lanes, state: State, key: PRNGKeyArray
 ) -> dict[str, list[float]]:
-    """All measures, one value a lane."""
+    """All measures, one value per lane."""
     found = jax.device_get(_measure(training, lanes, state.params, key))
     for name, values in found.items():
         if not np.isfinite(values).all():
@@ -187,7 +187,7 @@ def _progress(measured: dict[str, list[float]]) -> str:
 def _optimizer(
     training: Training, weight_decay: float | Float[Array, ""]
 ) -> optax.GradientTransformation:
-    # optax asks for a float and only multiplies with it, so one number a lane is fine.
+    # optax asks for a float and only multiplies with it, so one number per lane is fine.
     return optax.adamw(training.learning_rate, weight_decay=weight_decay)
 
 

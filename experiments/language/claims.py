@@ -163,8 +163,8 @@ def sensitivity_table(
         rows=tuple(rows),
         note=f"Noise of variance {config.variances[0]:g} on one layer-normed embedding; "
         f"n={estimate.num_examples} training texts of {tokens.mean():.1f} tokens on average, "
-        f"S={config.num_samples} draws a token. Measured: mean over texts of the mean over tokens "
-        "(the definition); token-weighted: over all tokens, as the authors report. "
+        f"S={config.num_samples} draws per token. Measured: mean over texts of the mean over "
+        "tokens (the definition); token-weighted: over all tokens, as the authors report. "
         f"A constant predictor has validation accuracy {constant_accuracy(data.validation):.3f}; "
         "the sensitivity of a model that is no better says little. "
         f"Vocabulary {data.vocab_size:,}; padding in training {padding:.0%} of all places.",

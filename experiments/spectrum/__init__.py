@@ -293,7 +293,7 @@ def univariate_spectra(config: Config) -> list[dict[str, Any]]:
 
 
 def finite_widths(config: Config) -> list[dict[str, Any]]:
-    """‖K_width − K‖_F / ‖K‖_F of finite networks, one number a seed."""
+    """‖K_width − K‖_F / ‖K‖_F of finite networks, one number per seed."""
     found = []
     for name, architecture in TRAINED.items():
         limits = spectrum.cube_kernels(architecture, config.finite_d)

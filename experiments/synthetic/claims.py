@@ -13,7 +13,7 @@ from .theory import PREDICTORS, SETTINGS
 def summary(logistic: Found, squared: Found, num_seeds: int) -> str:
     """The main outcome in words."""
     return (
-        f"With {num_seeds} seeds a setting, attention uses the tokens of the less sensitive "
+        f"With {num_seeds} seeds per setting, attention uses the tokens of the less sensitive "
         f"predictor (accuracy with exchanged sparse tokens → 0 or 1) in {_good(logistic)} with the "
         f"logistic and in {_good(squared)} with the squared loss. Settings are (n_s, n_f, n_d, m)."
     )

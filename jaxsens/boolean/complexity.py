@@ -76,7 +76,7 @@ def average_sensitivity(values: Shaped[Table, "*batch N"]) -> Float[np.ndarray, 
       values: tables in binary order, the points last.
 
     Returns:
-      float64, one number a table; divided by d it is what `jaxsens.sensitivity` measures.
+      float64, one number per table; divided by d it is what `jaxsens.sensitivity` measures.
 
     >>> float(average_sensitivity(np.array([1, -1, -1, 1])))
     2.0

@@ -32,7 +32,7 @@ def cube(d: int, *, order: Order = "binary", dtype: Any = jnp.float32) -> Num[Ar
       dtype: type of the ±1 entries.
 
     Returns:
-      The points, one a row.
+      The points, one per row.
 
     Raises:
       ValueError: d is not positive, the order is unknown, or the points do not fit into memory.
@@ -153,7 +153,7 @@ def table_of(
       The 2^d values, in binary order.
 
     Raises:
-      ValueError: the function does not give one value a point, or 2^d values do not fit.
+      ValueError: the function does not give one value per point, or 2^d values do not fit.
 
     >>> table_of(lambda x: x[:, 0] * x[:, 1], 2).tolist()
     [1.0, -1.0, -1.0, 1.0]

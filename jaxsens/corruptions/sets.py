@@ -129,7 +129,7 @@ def corrupt(
       severity: 1 to 5.
       key: for all draws.
       textures: for frost, see `load_frost`; procedural by default.
-      chunk: images that one jitted call takes: memory grows with it, at most 1 MB an image.
+      chunk: images that one jitted call takes: memory grows with it, at most 1 MB per image.
 
     Raises:
       ValueError: unknown name or severity, or images that are not bytes (n, H, W, 3).

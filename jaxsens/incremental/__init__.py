@@ -1,4 +1,4 @@
-"""Exact reuse of unperturbed work: what an edit cannot reach is computed once an example.
+"""Exact reuse of unperturbed work: what an edit cannot reach is computed once per example.
 
 A model is traced once, and an edit goes through its operations on values that are clean, differ in
 a window, or differ everywhere (`values`). Rules say what each operation makes of a window; an

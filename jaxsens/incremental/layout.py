@@ -1,4 +1,4 @@
-"""Which part of an array an edit can reach: static tables, one row a position, NumPy only.
+"""Which part of an array an edit can reach: static tables, one row per position, NumPy only.
 
 A window is a product of index sets, one for each axis: `tables[a][τ]` are the indices of axis a
 that the window of position τ covers, and None stands for the whole axis. A table may hang over the

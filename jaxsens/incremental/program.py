@@ -1,4 +1,4 @@
-"""A model ready to be asked about edits: clean values once an example, then one edit after another.
+"""A model ready to be asked about edits: clean values once per example, then edit after edit.
 
 Positions are cut into buckets, each with windows of its own shape: where the order of positions is
 an order in time, later ones leave more of the work clean.
@@ -264,7 +264,7 @@ def _costs(apply_fn, leaves, tree, grid, samples, platform) -> Costs:
         total, widest, kept = 0.0, 1, 1
         for bucket, (positions, _) in enumerate(program.buckets):
             jaxpr = _bucket_jaxpr(program, bucket, grid, samples, values, x)
-            # The last two inputs are the position and its windows: the rest is done once a block.
+            # The last two inputs are the position and its windows: the rest is done once per block.
             total += len(positions) * flops.count_from(jaxpr, jaxpr.invars[-2:])
             widest = max(widest, *output_bytes(jaxpr))
             num_params = len(jax.tree.leaves(params))

@@ -76,7 +76,7 @@ def propagate(
 
 
 def prepare(operation: Operation, inputs: Sequence[Any]) -> Any:
-    """What an operation's rule wants to know of its clean inputs: done once an example."""
+    """What an operation's rule wants to know of its clean inputs: done once per example."""
     if operation.parts:
         return written_attention.prepare(operation, inputs)
     kind = kind_of(operation.name)

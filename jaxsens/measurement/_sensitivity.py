@@ -72,7 +72,7 @@ def sensitivity(
         pytree of (n, …) arrays. If given, the model is called as `apply_fn(params, x, context)`.
       mask: (n, T), true at the positions to measure; default all.
       positions: "all" is the definition. "random" draws positions instead, S of them an example:
-        the same quantity for 2·S passes an example instead of T·S + 1.
+        the same quantity for 2·S passes per example instead of T·S + 1.
       tolerance: draw random (example, position, noise) triples until half the length of the 95 %
         interval is at most this. Where that costs more than positions="all" (which reuses work,
         see `incremental`), or cannot be reached with this many examples, all positions are measured

@@ -262,7 +262,7 @@ def checked_samples(num_samples: Any, perturbation: Perturbation, shape: tuple[i
     num_positions = perturbation.num_positions(shape)
     if samples * num_positions > MOST:
         raise ValueError(
-            f"num_samples must leave at most {MOST} draws an example; got {samples} at each of "
+            f"num_samples must leave at most {MOST} draws per example; got {samples} at each of "
             f"{num_positions} positions"
         )
     return samples

@@ -101,7 +101,7 @@ def make_reuse_plan(
 
 
 def _even(num: int, most: int) -> int:
-    """Blocks of equal length, at most `most`: the last one is padded by less than one a block."""
+    """Blocks of equal length, at most `most`: the last one is padded by less than one per block."""
     return math.ceil(num / math.ceil(num / max(1, most)))
 
 

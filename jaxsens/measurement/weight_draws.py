@@ -110,7 +110,7 @@ class Work:
 
     @property
     def num_passes(self) -> int:
-        """Forward passes: every draw, and the clean weights once a block."""
+        """Forward passes: every draw, and the clean weights once per block."""
         return len(self.x) * (self.num_draws + math.ceil(self.num_draws / self.block))
 
 

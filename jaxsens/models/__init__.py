@@ -1,4 +1,4 @@
-"""Architectures of the papers in Flax linen, one a file: pure functions of (variables, x)."""
+"""Architectures of the papers in Flax linen, one per file: pure functions of (variables, x)."""
 
 from jaxsens.models.text.gpt2 import GPT2
 from jaxsens.models.text.lstm import LSTM

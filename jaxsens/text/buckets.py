@@ -1,7 +1,7 @@
 """Sequences of different lengths as a few rectangular arrays, so that shapes stay few.
 
 Every sequence goes into the shortest bucket that holds it and is padded at its end. A jitted
-function then compiles once a bucket instead of once a length, and padding costs little.
+function then compiles once per bucket instead of once per length, and padding costs little.
 """
 
 import dataclasses

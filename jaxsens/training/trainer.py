@@ -42,7 +42,7 @@ class Recipe:
     Attributes:
       optimizer: plain SGD (no momentum), Adam or AdamW.
       learning_rate: the initial one.
-      batch_size: examples a step.
+      batch_size: examples per step.
       schedule: "constant"; "step" multiplies by `decay` every `decay_epochs` epochs; "cosine" falls
         to 0 at the last epoch.
       decay: factor of "step".

@@ -113,7 +113,7 @@ def test_sensitivity_is_the_library_s(measured, grid, relative):
     key = jax.random.key(1)
     est = jaxsens.sensitivity(from_embeddings, params, e, noise, 40, key=key, mask=mask)
     name = ("definition" if one_at_a_time else "authors") + ("_relative" if relative else "")
-    # The same examples in both: what differs is the noise, 40 draws an example each.
+    # The same examples in both: what differs is the noise, 40 draws per example each.
     p = np.clip(est.per_example_position[:, :2], 0.02, 0.98)
     stderr = np.sqrt((p * (1 - p)).mean() / 40 / len(e))
     assert abs(float(found[name]) - est.mean) < 4 * np.sqrt(2) * stderr

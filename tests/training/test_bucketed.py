@@ -1,4 +1,4 @@
-"""Training in buckets: every sequence once an epoch, the same step as without buckets."""
+"""Training in buckets: every sequence once per epoch, the same step as without buckets."""
 
 import jax
 import jax.numpy as jnp

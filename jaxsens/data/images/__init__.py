@@ -1,1 +1,1 @@
-"""Image datasets, one a file: what their official files look like, and how they are read."""
+"""Image datasets, one per file: what their official files look like, and how they are read."""

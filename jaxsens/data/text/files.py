@@ -1,6 +1,6 @@
 r"""Text datasets as files in a folder: GLUE's tsv, jsonl, the original MRPC and the original IMDB.
 
-A tsv file is UTF-8 with a header, one row a line and a tab between columns. Quotes are ordinary
+A tsv file is UTF-8 with a header, one row per line and a tab between columns. Quotes are ordinary
 characters: GLUE has lone ones, so a csv reader with quoting would silently join rows. Lines end in
 `\n` or `\r\n` only; other line separators of Unicode occur inside texts.
 """

@@ -1,1 +1,1 @@
-"""One family of operations a file: what an edit makes of each operation's result."""
+"""One family of operations per file: what an edit makes of each operation's result."""

@@ -181,7 +181,7 @@ class _Columns:
     def of_clean_queries(
         self, old: Float[Array, "h Q T"], new: Float[Array, "h w Q"]
     ) -> Float[Array, "Q ..."]:
-        """What is outside comes once a position, all its samples share it."""
+        """What is outside comes once per position, all its samples share it."""
         there = self.there[None, :, None]
         if self.kind.activation == "relu":
             kept = jnp.where(self.outside[None, None], jnp.maximum(old, 0.0), 0.0)

@@ -1,8 +1,8 @@
 """Operations along some axes: sums, extremes, running sums, sorting.
 
 Where the axes are none of the window's, the window keeps its place. A sum or an extreme over the
-window is that of the entries outside it, once a position, with the new entries: never the clean sum
-minus the old entries, which would cancel where the old ones were most of it.
+window is that of the entries outside it, once per position, with the new entries: never the clean
+sum minus the old entries, which would cancel where the old ones were most of it.
 """
 
 import jax.numpy as jnp

@@ -22,7 +22,7 @@ class Call:
       operation: what is computed.
       inputs: its operands.
       clean: what it gives without the edit.
-      extra: what `prepare` made of the clean values, once an example.
+      extra: what `prepare` made of the clean values, once per example.
       place: where the edit is.
     """
 

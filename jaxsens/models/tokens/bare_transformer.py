@@ -10,7 +10,7 @@ twice to every example. That changes no function, only the rounding.
 
 Where the last token is always the same ("="), its query is too, and scores and values are one
 affine map of a token's embedding, e ↦ e M + c. `on_pairs` uses that to project every token once
-instead of once an example.
+instead of once per example.
 
 Assumption of `on_pairs`, `operand_map` and `read`: three tokens, the last of them "=", which has
 the last id of the vocabulary.

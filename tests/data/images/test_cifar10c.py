@@ -13,7 +13,7 @@ LABELS = RNG.integers(0, 10, 20).astype(np.uint8)
 
 @pytest.fixture
 def small(monkeypatch):
-    """Files of four images a severity."""
+    """Files of four images per severity."""
     monkeypatch.setattr(cifar10c, "NUM_IMAGES", 4)
 
 
