@@ -30,14 +30,44 @@ _NUMERIC_TEXT = re.compile(
 )
 
 
+#: The ends of an interval; None for an end that is infinite.
+Ends = tuple[float | None, float | None]
+
+
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """One statement of a paper (an ordering or an inequality) and whether we see it too."""
+    """One statement of a paper (an ordering or an inequality) and whether we see it too.
+
+    Attributes:
+      statement: the claim in words.
+      paper: what the paper gives for it.
+      measured: what we measured, in words.
+      holds: whether we see it too.
+      values: the numbers that are compared, each under the name of what it is of.
+      decided_by: the number that decides, in words, such as "difference".
+      interval: its 95 % interval; an end that is infinite is stored as None.
+      num_examples: independent examples that the interval is about.
+      num_seeds: independently trained models that the claim rests on.
+    """
 
     statement: str
     paper: str
     measured: str
     holds: bool
+    values: dict[str, Any] = dataclasses.field(default_factory=dict)
+    decided_by: str = ""
+    interval: Ends | None = None
+    num_examples: int | None = None
+    num_seeds: int | None = None
+
+    def __post_init__(self) -> None:
+        where = f"claim {self.statement!r}"
+        object.__setattr__(self, "holds", bool(self.holds))
+        object.__setattr__(self, "values", plain(self.values, where))
+        if self.interval is not None:
+            low, high = (float(end) if end is not None else math.inf for end in self.interval)
+            ends = tuple(end if math.isfinite(end) else None for end in (low, high))
+            object.__setattr__(self, "interval", ends)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,27 +139,44 @@ class Figure:
 
 
 @dataclasses.dataclass(frozen=True)
-class Results:
-    """All that a finished run says: claims for readers, ``values`` for programs.
+class Findings:
+    """What an experiment found: claims, tables and figures for readers, `values` for programs."""
 
-    ``values``, ``config`` and ``environment`` are stored as plain JSON (tuples become lists, NumPy
-    and JAX numbers Python numbers), so that ``Results.from_json(r.to_json()) == r`` always holds.
-    """
-
-    experiment: str
     title: str
     summary: str
     claims: tuple[Claim, ...]
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...]
     values: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", plain(self.values, "values"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Results(Findings):
+    """What an experiment found, and what made it: all that a finished run says.
+
+    `values`, `config` and `environment` are stored as plain JSON (tuples become lists, NumPy and
+    JAX numbers Python numbers), so that `Results.from_json(r.to_json()) == r` always holds.
+    """
+
+    experiment: str
     config: dict[str, Any]
     environment: dict[str, Any]
     seconds: float
+    command: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("values", "config", "environment", "seconds"):
+        super().__post_init__()
+        for name in ("config", "environment", "seconds"):
             object.__setattr__(self, name, plain(getattr(self, name), name))
+
+    @classmethod
+    def of(cls, findings: Findings, **made_by: Any) -> Results:
+        """The findings of a run, with its experiment, config, environment, seconds and command."""
+        fields = dataclasses.fields(Findings)
+        return cls(**{field.name: getattr(findings, field.name) for field in fields}, **made_by)
 
     def to_json(self) -> str:
         """The results as indented JSON text."""
