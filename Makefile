@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
 
-.PHONY: vision test test-all lint bench clean
+.PHONY: vision test test-all lint results bench clean
 
 # Two stamps, so that a newcomer who only runs an experiment does not wait for the developers' tools.
 $(VENV)/.installed: pyproject.toml
@@ -34,6 +34,10 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The pages of docs/results from what experiments/*/recorded holds.
+results: $(VENV)/.installed
+	$(BIN)/python -m jaxsens.record
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'

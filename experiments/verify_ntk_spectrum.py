@@ -21,7 +21,7 @@ import numpy as np
 import tyro
 
 from jaxsens import spectrum
-from jaxsens.reporting.results import dumps
+from jaxsens.reporting.plain_json import dumps
 from jaxsens.reporting.run_folder import write_atomic
 
 #: Beyond it, the kernel matrix is not enumerated.

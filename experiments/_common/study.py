@@ -17,8 +17,8 @@ from jaxtyping import Array, PRNGKeyArray
 from jaxsens import SensitivityEstimate, SharpnessEstimate
 from jaxsens.core import files
 from jaxsens.reporting import run_identity
+from jaxsens.reporting.plain_json import plain
 from jaxsens.reporting.progress import Bar, say
-from jaxsens.reporting.results import plain
 from jaxsens.reporting.run_folder import RunFolder, WorkdirError
 from jaxsens.training.checkpoints import Checkpoints, training_identity
 from jaxsens.training.trainer import Trainer, TrainState, fit

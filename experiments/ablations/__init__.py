@@ -23,7 +23,8 @@ from typing import Annotated, Any, Literal
 from jaxsens import data
 from jaxsens.cli.bounds import Depth, Epochs, Range, Rate, Several
 from jaxsens.core.intervals import bonferroni, mean_interval, paired_difference
-from jaxsens.reporting.results import Claim, Results, environment
+from jaxsens.reporting.environment import environment
+from jaxsens.reporting.results import Claim, Results
 from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.training.trainer import Recipe
 

@@ -49,7 +49,8 @@ from jaxsens.core.intervals import (
     paired_difference,
     ratio_of_means,
 )
-from jaxsens.reporting.results import Claim, Figure, Results, Table, environment
+from jaxsens.reporting.environment import environment
+from jaxsens.reporting.results import Claim, Figure, Results, Table
 from jaxsens.reporting.run_folder import RunFolder
 
 from .._common import views

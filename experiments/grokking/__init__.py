@@ -21,7 +21,7 @@ rate, so that it generalises within 2,500 epochs: about 4½ minutes of CPU time.
 
 Found with both: sensitivity to absolute noise goes beyond all controls only after the jump, if at
 all; relative to the embedding before it, as do Fourier concentration and test loss.
-The numbers, and what did not hold, are in experiments/README.md.
+The numbers, and what did not hold, are in docs/results/grokking.md.
 """
 
 import dataclasses
@@ -35,7 +35,8 @@ from jaxsens.cli.bounds import Count, Decay, Draws, Epochs, Range, Rate, Runs, S
 from jaxsens.cli.config import ExperimentConfig
 from jaxsens.core import memory
 from jaxsens.models import BareTransformer
-from jaxsens.reporting.results import Results, environment
+from jaxsens.reporting.environment import environment
+from jaxsens.reporting.results import Results
 from jaxsens.reporting.run_folder import RunFolder
 
 from .._common.study import seconds

@@ -49,7 +49,8 @@ import jax
 
 from jaxsens import SensitivityEstimate
 from jaxsens.data.text import text_spec
-from jaxsens.reporting.results import Results, environment
+from jaxsens.reporting.environment import environment
+from jaxsens.reporting.results import Results
 from jaxsens.reporting.run_folder import RunFolder
 
 from .._common.study import kept, seconds

@@ -35,7 +35,8 @@ from jaxtyping import Bool, Int, UInt8
 from jaxsens import corruptions, data
 from jaxsens.cli.bounds import Count, OneOf, Range, Several
 from jaxsens.core.intervals import rank_correlation
-from jaxsens.reporting.results import Results, environment
+from jaxsens.reporting.environment import environment
+from jaxsens.reporting.results import Results
 from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.training.trainer import correct
 

@@ -32,7 +32,8 @@ from jaxtyping import Array, PRNGKeyArray
 import jaxsens
 from jaxsens import Gaussian, SharpnessEstimate, data, figures
 from jaxsens.cli.bounds import LARGEST, Range, Runs, Several, Sigma
-from jaxsens.reporting.results import Claim, Figure, Results, Table, environment
+from jaxsens.reporting.environment import environment
+from jaxsens.reporting.results import Claim, Figure, Results, Table
 from jaxsens.reporting.run_folder import RunFolder
 
 from .._common.study import cached_estimate, kept, records_of, seconds

@@ -31,7 +31,8 @@ from jaxsens import boolean, spectrum
 from jaxsens.cli.bounds import LARGEST, Count, Range, Runs, Seed, Several
 from jaxsens.cli.config import ExperimentConfig
 from jaxsens.core import memory
-from jaxsens.reporting.results import Results, environment
+from jaxsens.reporting.environment import environment
+from jaxsens.reporting.results import Results
 from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.spectrum import MLP, Transformer
 from jaxsens.spectrum.architectures import Architecture

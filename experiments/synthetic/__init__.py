@@ -35,8 +35,9 @@ from typing import Annotated, Any
 from jaxsens.cli.bounds import Count, Epochs, Range, Rate, Runs, Seed, Several
 from jaxsens.cli.config import ExperimentConfig
 from jaxsens.core import memory
+from jaxsens.reporting.environment import environment
 from jaxsens.reporting.progress import Bar
-from jaxsens.reporting.results import Results, environment
+from jaxsens.reporting.results import Results
 from jaxsens.reporting.run_folder import RunFolder
 
 from .._common.study import seconds, stage

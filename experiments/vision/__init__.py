@@ -32,7 +32,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jaxsens import data
-from jaxsens.reporting.results import Results, environment
+from jaxsens.reporting.environment import environment
+from jaxsens.reporting.results import Results
 from jaxsens.reporting.run_folder import RunFolder
 
 from .._common import views

@@ -1,7 +1,8 @@
 """What a run leaves behind: its folder, its results, report page and messages."""
 
+from jaxsens.reporting.environment import environment
 from jaxsens.reporting.progress import Bar, say
-from jaxsens.reporting.results import Claim, Figure, Results, Table, environment
+from jaxsens.reporting.results import Claim, Figure, Results, Table
 from jaxsens.reporting.run_folder import RunFolder, RunLostError, WorkdirError
 
 __all__ = [

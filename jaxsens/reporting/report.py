@@ -40,7 +40,7 @@ def render(results: Results, folder: Path | str, reproduce: str | None = None) -
       FileNotFoundError: a figure is missing.
 
     Example:
-      >>> results = Results("demo", "A demo", "It ran.", (), (), (), {}, {}, {}, 1.0)
+      >>> results = Results("A demo", "It ran.", (), (), (), {}, "demo", {}, {}, 1.0)
       >>> "<h1>A demo</h1>" in render(results, ".")
       True
     """

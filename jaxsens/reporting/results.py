@@ -7,23 +7,16 @@ lists, and NaN and infinity are refused by name, so that results survive a round
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import json
 import math
-import os
-import platform
 import re
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
+from jaxsens.reporting.plain_json import dumps, plain
 
 Cell = str | float | int | None
 
-_PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 _NO_VALUE = "–"
 _NUMERIC_TEXT = re.compile(
     rf"{_NO_VALUE}|[\s.,;+\-−–±×≈<>≤≥%/()\[\]e\d]*\d[\s.,;+\-−–±×%/()\[\]e\d]*"
@@ -191,7 +184,7 @@ class Results(Findings):
         """
         try:
             fields = json.loads(text)
-            claims = tuple(Claim(**claim) for claim in fields.pop("claims"))
+            claims = tuple(_claim(**claim) for claim in fields.pop("claims"))
             tables = tuple(
                 Table(t["title"], tuple(t["columns"]), tuple(map(tuple, t["rows"])), t["note"])
                 for t in fields.pop("tables")
@@ -202,64 +195,9 @@ class Results(Findings):
             raise ValueError(f"not the results of this version of jaxsens: {error}") from error
 
 
-def environment() -> dict[str, Any]:
-    """What the numbers were made with: versions, device, machine and, in a checkout, the commit.
-
-    Returns:
-      python, the versions of jax, jaxlib, flax, optax, numpy and jaxsens, backend, device,
-      num_devices, num_hosts, platform, num_cpus; ``commit`` only if jaxsens is a git checkout,
-      with a "+" when tracked files were changed.
-    """
-    from jaxsens import __version__  # here, because jaxsens/__init__.py may import this module
-
-    commit = _commit(Path(__file__).resolve().parents[2])
-    return {
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in _PACKAGES},
-        "jaxsens": __version__,
-        "backend": jax.default_backend(),
-        "device": jax.devices()[0].device_kind,
-        "num_devices": jax.device_count(),
-        "num_hosts": jax.process_count(),
-        "platform": platform.platform(),
-        "num_cpus": os.cpu_count(),
-        **({"commit": commit} if commit else {}),
-    }
-
-
-def plain(value: Any, where: str) -> Any:
-    """The value as JSON would give it back; NaN and infinity are refused by name."""
-    decoded = json.loads(json.dumps(value, default=_python_value))
-    for name, leaf in leaves(decoded, where, dict, list):
-        if isinstance(leaf, float) and not math.isfinite(leaf):
-            raise ValueError(
-                f"expected a finite number for {name}, got {leaf}; find where it comes from, or "
-                "store None for a value that does not exist"
-            )
-    return decoded
-
-
-def dumps(value: Any, where: str, **options: Any) -> str:
-    """One JSON text of ``plain(value, where)``; ``options`` are those of ``json.dumps``."""
-    return json.dumps(plain(value, where), ensure_ascii=False, **options)
-
-
-def leaves(value: Any, name: str, *inside: type) -> Iterator[tuple[str, Any]]:
-    """The values inside nested containers of the given types, with dotted names."""
-    nested = bool(value) and isinstance(value, inside)
-    if not nested:
-        yield name, value
-        return
-    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-        yield from leaves(inner, f"{name}.{key}" if name else str(key), *inside)
-
-
-def _python_value(value: Any) -> Any:
-    if isinstance(value, np.generic | np.ndarray | jax.Array):
-        return value.tolist()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    raise TypeError(f"expected text, numbers, lists or dicts, got {type(value).__name__}")
+def _claim(*, interval: list[float | None] | None = None, **fields: Any) -> Claim:
+    """A claim from JSON; one that an earlier version wrote has fewer fields."""
+    return Claim(**fields, interval=None if interval is None else (interval[0], interval[1]))
 
 
 def _column_text(column: tuple[Cell, ...]) -> list[str]:
@@ -269,22 +207,3 @@ def _column_text(column: tuple[Cell, ...]) -> list[str]:
     form = ".4g" if any("e" in text for text in short) else f".{decimals}f"
     texts = (format(cell, form) if isinstance(cell, float) else str(cell) for cell in column)
     return [_NO_VALUE if cell is None else text for cell, text in zip(column, texts, strict=True)]
-
-
-def _commit(root: Path) -> str | None:
-    """The commit of the checkout whose top folder is ``root``; None anywhere else."""
-
-    def git(*arguments: str) -> str:
-        # Without optional locks, asking for the status leaves the index of the user alone.
-        command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
-        return done.stdout.strip()
-
-    try:
-        # site-packages may lie inside somebody else's checkout, whose commit says nothing.
-        if Path(git("rev-parse", "--show-toplevel")).resolve() != root:
-            return None
-        changed = git("status", "--porcelain", "--untracked-files=no")
-        return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
-    except (OSError, subprocess.SubprocessError):
-        return None

@@ -35,7 +35,8 @@ from typing import Any
 from jaxsens.core import files
 from jaxsens.core.files import WorkdirError, write_atomic
 from jaxsens.reporting import run_identity
-from jaxsens.reporting.results import Results, dumps
+from jaxsens.reporting.plain_json import dumps
+from jaxsens.reporting.results import Results
 from jaxsens.reporting.run_identity import config_hash, default_folder
 
 __all__ = [

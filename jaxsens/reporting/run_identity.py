@@ -15,7 +15,7 @@ from typing import Any
 
 from jaxsens.core import files
 from jaxsens.core.files import WorkdirError
-from jaxsens.reporting.results import dumps, leaves, plain
+from jaxsens.reporting.plain_json import dumps, leaves, plain
 
 
 def config_hash(experiment: str, config: dict[str, Any]) -> str:

@@ -1,0 +1,115 @@
+"""Recorded runs: what may be recorded, and pages that say what the data says."""
+
+import dataclasses
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from jaxsens import record
+from jaxsens.cli import flags
+from jaxsens.reporting import recorded
+from jaxsens.reporting.results import Claim, Results, Table
+from jaxsens.run import load_experiment
+
+ROOT = Path(__file__).parents[2]
+RESULTS = Results(
+    title="A run",
+    summary="It ran.",
+    claims=(
+        Claim("a < b", "1 < 2", "1.0 against 2.0", True, {"a": 1.0, "b": 2.0}, "b − a", (0.5, 1.5)),
+        Claim("c < d", "none", "3 against 3 | equal", False),
+    ),
+    tables=(Table("Numbers", ("model", "ours"), (("a", 1.0), ("b", 2.5)), "n=3."),),
+    figures=(),
+    values={"a": [0.25] * 10},
+    experiment="vision",
+    config={},
+    environment={"commit": "abc1234", "num_cpus": 2, "cpu": "a processor", "jax": "0.10.2"},
+    seconds=75.0,
+    command="python -m jaxsens.run --exp vision --preset small --dataset mnist",
+)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A checkout with one experiment, and a finished run beside it."""
+    (tmp_path / "experiments" / "vision").mkdir(parents=True)
+    (tmp_path / "run").mkdir()
+    return tmp_path
+
+
+def finished(checkout, **changes):
+    file = checkout / "run" / "results.json"
+    file.write_text(dataclasses.replace(RESULTS, **changes).to_json())
+    return str(file.parent)
+
+
+def test_a_recorded_run_is_its_results_and_shows_on_the_pages(checkout, capsys):
+    (checkout / "experiments" / "vision" / "remarks.md").write_text("Chosen before.\n")
+    assert record.main([finished(checkout)], checkout) == 0
+    (file,) = (checkout / "experiments" / "vision" / "recorded").iterdir()
+    assert file.name == "small-mnist.json"
+    assert Results.from_json(file.read_text()) == RESULTS
+    page = (checkout / "docs" / "results" / "vision.md").read_text()
+    assert page.startswith(recorded.GENERATED)
+    for shown in (
+        "Chosen before.",
+        "## small-mnist: A run",
+        "abc1234",
+        "| b | 2.5 |",
+        r"3 against 3 \| equal",
+    ):
+        assert shown in page
+    claims = (checkout / "docs" / "results" / "README.md").read_text()
+    assert "2 claims of 1 runs; 1 hold, 1 do not" in claims
+    assert "| b − a: 0.5 to 1.5 |" in claims
+    assert "**does not hold**" in claims
+
+
+def test_long_values_stay_in_the_run_folder(checkout):
+    record.main([finished(checkout, values={"a": [0.25] * 30_000})], checkout)
+    (file,) = (checkout / "experiments" / "vision" / "recorded").iterdir()
+    assert file.stat().st_size < 10_000
+    assert Results.from_json(file.read_text()).claims == RESULTS.claims
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"environment": {"commit": "abc1234+"}}, "commit abc1234+, with changes"),
+        ({"environment": {}}, "made by no checkout"),
+        ({"command": ""}, "does not say which command made it"),
+    ],
+)
+def test_what_nobody_could_repeat_is_not_recorded(checkout, capsys, changes, message):
+    assert record.main([finished(checkout, **changes)], checkout) == 2
+    assert message in capsys.readouterr().err
+    assert not (checkout / "experiments" / "vision" / "recorded").exists()
+
+
+def test_an_unfinished_run_and_a_folder_that_is_no_checkout_are_refused(checkout, capsys):
+    assert record.main([str(checkout / "run")], checkout) == 2
+    assert "not the folder of a finished run" in capsys.readouterr().err
+    assert record.main([], checkout / "run") == 2
+    assert "not a checkout of jaxsens" in capsys.readouterr().err
+
+
+def test_pages_of_the_repository_say_what_its_data_says():
+    found = recorded.pages(ROOT / "experiments")
+    folder = ROOT / "docs" / "results"
+    assert {file.name for file in folder.glob("*.md")} == set(found), "run `make results`"
+    for name, text in found.items():
+        assert (folder / name).read_text("utf-8") == text, f"{name} is stale: run `make results`"
+
+
+@pytest.mark.parametrize("file", sorted(ROOT.glob("experiments/*/recorded/*.json")), ids=str)
+def test_the_command_of_a_recorded_run_gives_its_config(file):
+    results = Results.from_json(file.read_text("utf-8"))
+    assert file.parents[1].name == results.experiment
+    assert file.stem == recorded.label_of(results.command)
+    given = flags.split(shlex.split(results.command)[3:])
+    _, config = flags.parse(load_experiment(results.experiment), given)
+    assert json.loads(json.dumps(dataclasses.asdict(config))) == results.config
+    assert results.environment["commit"].isalnum()
