@@ -15,10 +15,10 @@ import numpy as np
 from jaxtyping import Bool, Int, PRNGKeyArray, Shaped
 
 from jaxsens.core.keys import batch_invariant
-from jaxsens.core.scalars import MOST, as_real, as_whole, check_hashable, one_line
-from jaxsens.core.user_code import called, described, first_line
+from jaxsens.core.scalars import MAX_INT32, as_real, as_whole, check_hashable, one_line
+from jaxsens.core.user_code import described, first_line, user_call
 from jaxsens.measurement import metrics
-from jaxsens.measurement.packing import outside
+from jaxsens.measurement.packing import first_out_of_bounds
 from jaxsens.perturbations.perturbation import Perturbation, is_edit, is_grid
 
 
@@ -185,26 +185,30 @@ def checked_mask(mask: Any, n: int, num_positions: int) -> Bool[np.ndarray, "n T
     return mask
 
 
-def checked_names(names: Any, n: int, perturbation: Perturbation) -> Int[np.ndarray, " n"]:
-    """The numbers that stand for the examples in their keys."""
-    if names is None:
+def checked_example_ids(ids: Any, n: int, perturbation: Perturbation) -> Int[np.ndarray, " n"]:
+    """The numbers that stand for the examples in the keys of their draws; default 0 … n-1."""
+    if ids is None:
         return np.arange(n, dtype=np.int32)
     if perturbation.needs_pool:
-        raise ValueError(f"{perturbation.edit!r} looks at all examples: it takes no names")
-    names = as_array("names", names)
-    if names.shape != (n,) or not np.issubdtype(names.dtype, np.integer) or names.min() < 0:
         raise ValueError(
-            f"names must be n = {n} whole numbers >= 0; got {names.dtype} of shape {names.shape}"
+            f"{perturbation.edit!r} finds other examples by their index in x: leave example_ids out"
         )
-    if names.max() > MOST:
-        raise ValueError(f"names must be at most {MOST}, which 32 bits hold; got {names.max()}")
-    values, counts = np.unique(names, return_counts=True)
+    ids = as_array("example_ids", ids)
+    if ids.shape != (n,) or not np.issubdtype(ids.dtype, np.integer) or ids.min() < 0:
+        raise ValueError(
+            f"example_ids must be n = {n} whole numbers >= 0; got {ids.dtype} of shape {ids.shape}"
+        )
+    if ids.max() > MAX_INT32:
+        raise ValueError(
+            f"example_ids must be at most {MAX_INT32}, which 32 bits hold; got {ids.max()}"
+        )
+    values, counts = np.unique(ids, return_counts=True)
     if len(values) < n:
         raise ValueError(
-            "names must differ, since examples of one name have one noise; "
+            "example_ids must differ, since examples with the same id get the same noise; "
             f"got {values[counts > 1][0]} more than once"
         )
-    return names.astype(np.int32)
+    return ids.astype(np.int32)
 
 
 def checked_context(context: Any, n: int) -> tuple[Any, ...]:
@@ -260,10 +264,10 @@ def checked_samples(num_samples: Any, perturbation: Perturbation, shape: tuple[i
             )
         samples = whole
     num_positions = perturbation.num_positions(shape)
-    if samples * num_positions > MOST:
+    if samples * num_positions > MAX_INT32:
         raise ValueError(
-            f"num_samples must leave at most {MOST} draws per example; got {samples} at each of "
-            f"{num_positions} positions"
+            f"num_samples must leave at most {MAX_INT32} draws per example; got {samples} at each "
+            f"of {num_positions} positions"
         )
     return samples
 
@@ -317,7 +321,7 @@ def check_edit(
     """Lets the edit refuse these windows before the model is looked at."""
     pool = jax.ShapeDtypeStruct(x.shape, x.dtype)
     first = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
-    with called(f"perturbation.edit {one_line(perturbation.edit)}", x=first):
+    with user_call(f"perturbation.edit {one_line(perturbation.edit)}", x=first):
         jax.eval_shape(perturbation, key, first, 0, pool=pool, example=0)
         if exact:
             jax.eval_shape(perturbation.replacement, 0, first, 0)
@@ -328,7 +332,7 @@ def check_outputs(apply_fn: Callable, params: Any, inputs: Any, metric: metrics.
     ranks = (1, 2) if metric == metrics.label_flip else range(1, 9)
     out = checked_logits(apply_fn, params, shapes(inputs, 2), ranks)
     one = jax.ShapeDtypeStruct(out.shape[1:], out.dtype)
-    with called(f"metric {metric.name!r}", clean=one, perturbed=one):
+    with user_call(f"metric {metric.name!r}", clean=one, perturbed=one):
         jax.eval_shape(metric, one, one)
 
 
@@ -338,7 +342,7 @@ def checked_logits(apply_fn: Callable, params: Any, batch: Any, ranks: Container
     if len(batch) > 1:
         advice = "if it takes params and x alone, leave context= out"
     given = dict(zip(("x", "context"), batch, strict=False))
-    with called("apply_fn", advice=advice, params=params, **given):
+    with user_call("apply_fn", advice=advice, params=params, **given):
         out = jax.eval_shape(apply_fn, params, *batch)
     shape = getattr(out, "shape", None)
     n = batch[0].shape[0]
@@ -370,7 +374,7 @@ def check_shapes(
 
 def check_bounds(metric: metrics.Metric, totals: np.ndarray, counts: np.ndarray) -> None:
     """Raises ValueError if what was measured lies outside the metric's own bounds."""
-    place = outside(totals, counts, (metric.lower, metric.upper))
+    place = first_out_of_bounds(totals, counts, (metric.lower, metric.upper))
     if place is None:
         return
     example, position = place

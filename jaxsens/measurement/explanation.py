@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from jaxsens.core.notices import renamed_attribute
 from jaxsens.core.scalars import whole_number
 from jaxsens.incremental import flops
 from jaxsens.incremental.program import CleanValues, Program, as_shapes, count_costs, make_program
@@ -48,15 +49,17 @@ class Explanation:
       steps: the model's operations that an edit reaches, or that cost anything.
       plain: operations of one forward pass.
       incremental: operations of one edit, its share of the clean pass included.
-      buckets: into how many buckets positions are cut.
+      num_spans: into how many spans of consecutive positions an example is cut.
       worthwhile: what incremental="auto" decides.
     """
 
     steps: tuple[Step, ...]
     plain: float
     incremental: float
-    buckets: int
+    num_spans: int
     worthwhile: bool
+
+    buckets = renamed_attribute("buckets", "num_spans")
 
     def __str__(self) -> str:
         lines = [f"{'operation':28} {'result':>20} {'edited':>8} {'plain':>10} {'edit':>10}"]
@@ -71,7 +74,7 @@ class Explanation:
         gain = self.plain / max(self.incremental, 1.0)
         lines.append(
             f"{_short(self.plain)} operations a forward pass, {_short(self.incremental)} an edit: "
-            f"{gain:.1f}× fewer{f', in {self.buckets} buckets' if self.buckets > 1 else ''}; "
+            f"{gain:.1f}× fewer{f', in {self.num_spans} spans' if self.num_spans > 1 else ''}; "
             f'incremental="auto" {"reuses" if self.worthwhile else "takes whole forward passes"}'
         )
         return "\n".join(lines)

@@ -33,7 +33,7 @@ def check_ids(
     inputs: tuple[Any, ...],
     ids: np.ndarray,
     *,
-    drawn: Any = None,
+    vocabulary: Any = None,
 ) -> None:
     """Raises ValueError for ids without a row in a table that the model looks its input up in.
 
@@ -42,7 +42,7 @@ def check_ids(
       params: its parameters.
       inputs: (n, …) arrays, the first of them looked up.
       ids: those of the first input that are real.
-      drawn: how many ids an edit draws from, if it does.
+      vocabulary: of how many ids an edit draws one, if it draws ids.
     """
     if not ids.size or not jnp.issubdtype(ids.dtype, jnp.integer):
         return
@@ -60,7 +60,7 @@ def check_ids(
             f"x holds the id {high}, but the model looks ids up in a table of {num_rows} rows, "
             f"where JAX takes the last one; use ids below {num_rows}, or mask what is no token"
         )
-    size = as_whole(drawn)
+    size = as_whole(vocabulary)
     if size is not None and size > num_rows:
         raise ValueError(
             f"perturbation draws ids up to {size - 1}, but the model looks ids up in a table of "

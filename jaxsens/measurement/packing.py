@@ -81,10 +81,10 @@ def unpack(packed: Mapping[str, Any], kind: str) -> np.ndarray:
         raise ValueError(f"a table is damaged ({error})") from None
     if len(data) < size * _SMALLEST_SHARE:
         raise ValueError(f"a table of shape {shape} does not fit into {len(data)} bytes")
-    stream = zlib.decompressobj()
+    decompressor = zlib.decompressobj()
     # One byte more than expected tells too long from just right, however long it is.
-    content = stream.decompress(data, size + 1)
-    if len(content) != size or not stream.eof or stream.unused_data:
+    content = decompressor.decompress(data, size + 1)
+    if len(content) != size or not decompressor.eof or decompressor.unused_data:
         raise ValueError(f"a table of shape {shape} needs {size} bytes; got another number")
     return np.frombuffer(content, dtype).reshape(shape).copy()
 
@@ -139,17 +139,17 @@ _READERS = {
 }
 
 
-def outside(
+def first_out_of_bounds(
     totals: np.ndarray, counts: np.ndarray, bounds: tuple[float, float]
 ) -> tuple[int, ...] | None:
-    """The first place where a sum of `counts` numbers cannot be one of numbers within `bounds`."""
+    """The first index at which a total cannot be the sum of `counts` numbers within `bounds`."""
     lower, upper = bounds
     scale = upper - lower
     if not math.isfinite(scale):
         scale = float(np.max(np.abs(totals) / np.maximum(counts, 1)))
     slack = counts * scale * _ROUNDING
     with np.errstate(invalid="ignore"):
-        # Nothing is counted times infinity, which is nan, and nothing is outside of that.
+        # 0 draws times an infinite bound are nan, and no comparison with nan is true.
         strange = (totals < counts * lower - slack) | (totals > counts * upper + slack)
     if not strange.any():
         return None
@@ -164,7 +164,7 @@ def check_table(totals: np.ndarray, counts: np.ndarray, bounds: tuple[float, flo
         raise ValueError(f"a count of draws is negative: {counts.min()}")
     if not np.isfinite(totals).all():
         raise ValueError("a total is not finite")
-    place = outside(totals, counts, bounds)
+    place = first_out_of_bounds(totals, counts, bounds)
     if place is not None:
         raise ValueError(
             f"the total of {counts[place]} draws at {place} is {totals[place]:g}, outside of the "

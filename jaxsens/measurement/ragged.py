@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from jaxsens.core.notices import renamed_keyword
 from jaxsens.core.scalars import as_list, one_line
-from jaxsens.core.user_code import called
+from jaxsens.core.user_code import user_call
 from jaxsens.measurement import arguments
 from jaxsens.measurement._sensitivity import sensitivity
 from jaxsens.measurement.estimate import SensitivityEstimate
@@ -25,6 +26,7 @@ from jaxsens.perturbations.perturbation import Perturbation
 from jaxsens.text.buckets import Bucket
 
 
+@renamed_keyword("places", "which_tokens")
 def ragged_sensitivity(
     apply_fn: ApplyFn,
     params: Any,
@@ -34,7 +36,7 @@ def ragged_sensitivity(
     *,
     key: PRNGKeyArray,
     embed: Callable[[Any, Array], Array] | None = None,
-    places: Callable[[np.ndarray], np.ndarray] | None = None,
+    which_tokens: Callable[[np.ndarray], np.ndarray] | None = None,
     **options: Any,
 ) -> SensitivityEstimate:
     """Sensitivity of a text model over all real tokens, special ones included, never padding.
@@ -44,20 +46,20 @@ def ragged_sensitivity(
     Args:
       apply_fn: `apply_fn(params, x, mask) -> logits` with the mask (n, T) of the real tokens.
       params: the model's parameters.
-      buckets: the sequences, from `jaxsens.buckets.into_buckets`.
+      buckets: the sequences, from `jaxsens.text.into_buckets`.
       perturbation: the window edit, of tokens or of whole sequences.
       num_samples: S, draws for each position.
       key: a JAX random key.
       embed: `embed(params, tokens) -> (n, T, d)`, what is edited in place of the ids.
-      places: `places(tokens) -> (n, T)`, true at the real tokens to edit one at a time; default
-        all.
+      which_tokens: `which_tokens(tokens) -> (n, T)`, true at the real tokens to edit one at a
+        time; default all. Formerly `places`.
       **options: as in `sensitivity`.
 
     Returns:
       One row for each sequence, in the order of the dataset, with T of the longest bucket.
 
     >>> from jaxsens import Resample, Tokens
-    >>> from jaxsens.buckets import into_buckets
+    >>> from jaxsens.text import into_buckets
     >>> sequences = [np.array(ids, np.int32) for ids in ([5, 6, 7], [5], [5, 6, 7, 8, 9])]
     >>> first_is_five = lambda params, x, mask: jnp.where(x[:, 0] == 5, 1.0, -1.0)
     >>> resample = Perturbation(Tokens(), Resample(vocabulary=10, first=5))
@@ -71,8 +73,8 @@ def ragged_sensitivity(
     arguments.check_params(params)
     arguments.check_function("apply_fn", apply_fn)
     arguments.check_function("embed", embed, optional=True)
-    arguments.check_function("places", places, optional=True)
-    chosen_tokens = [_chosen(places, bucket) for bucket in buckets]
+    arguments.check_function("which_tokens", which_tokens, optional=True)
+    chosen_tokens = [_chosen(which_tokens, bucket) for bucket in buckets]
     if embed is not None:
         for bucket in buckets:
             _check_embed(embed, params, bucket)
@@ -82,7 +84,7 @@ def ragged_sensitivity(
         per_token = perturbation.num_positions(x.shape[1:]) == bucket.tokens.shape[1]
         if per_token and not chosen.any():
             continue
-        measured.append(bucket.rows)
+        measured.append(bucket.example_ids)
         parts.append(
             sensitivity(
                 apply_fn if per_token else _padding_kept(apply_fn),
@@ -93,15 +95,15 @@ def ragged_sensitivity(
                 key=key,
                 context=bucket.mask if per_token else (x, bucket.mask),
                 mask=chosen if per_token else None,
-                names=bucket.rows,
+                example_ids=bucket.example_ids,
                 **options,
             )
         )
     if not parts:
-        raise ValueError("places leaves no token to edit in any sequence")
+        raise ValueError("which_tokens leaves no token to edit in any sequence")
     longest = max(part.num_positions for part in parts)
     whole = functools.reduce(SensitivityEstimate.merge, [_padded(part, longest) for part in parts])
-    every = np.sort(np.concatenate([bucket.rows for bucket in buckets]))
+    every = np.sort(np.concatenate([bucket.example_ids for bucket in buckets]))
     at = np.searchsorted(every, np.concatenate(measured))
 
     def in_order(values: np.ndarray) -> np.ndarray:
@@ -129,24 +131,28 @@ def _checked_buckets(buckets: Any) -> list[Bucket]:
     chosen = as_list(buckets)
     if not chosen or not all(isinstance(bucket, Bucket) for bucket in chosen):
         raise ValueError(
-            "buckets must be what jaxsens.buckets.into_buckets makes of sequences, at least one; "
+            "buckets must be what jaxsens.text.into_buckets makes of sequences, at least one; "
             f"got {one_line(buckets)}"
         )
-    rows = np.concatenate([bucket.rows for bucket in chosen])
-    if len(np.unique(rows)) < len(rows):
-        raise ValueError("buckets must hold every sequence once; got a row of the dataset twice")
+    ids, counts = np.unique(
+        [i for bucket in chosen for i in bucket.example_ids], return_counts=True
+    )
+    if counts.max() > 1:
+        raise ValueError(
+            f"buckets must hold every sequence once; got example {ids[counts.argmax()]} twice"
+        )
     return chosen
 
 
-def _chosen(places: Callable[[np.ndarray], np.ndarray] | None, bucket: Bucket) -> np.ndarray:
+def _chosen(which_tokens: Callable[[np.ndarray], np.ndarray] | None, bucket: Bucket) -> np.ndarray:
     """The real tokens to edit."""
-    if places is None:
+    if which_tokens is None:
         return bucket.mask
-    with called("places", tokens=bucket.tokens):
-        chosen = np.asarray(places(bucket.tokens))
+    with user_call("which_tokens", tokens=bucket.tokens):
+        chosen = np.asarray(which_tokens(bucket.tokens))
     if chosen.shape != bucket.tokens.shape or chosen.dtype != bool:
         raise ValueError(
-            f"places must give bools of shape (n, T) = {bucket.tokens.shape}; "
+            f"which_tokens must give bools of shape (n, T) = {bucket.tokens.shape}; "
             f"got {chosen.dtype} of shape {chosen.shape}"
         )
     return bucket.mask & chosen
@@ -155,7 +161,7 @@ def _chosen(places: Callable[[np.ndarray], np.ndarray] | None, bucket: Bucket) -
 def _check_embed(embed: Callable[[Any, Array], Array], params: Any, bucket: Bucket) -> None:
     """Tries the embedding on shapes, and the ids on its table, before any bucket is measured."""
     tokens = bucket.tokens
-    with called("embed", params=params, tokens=tokens):
+    with user_call("embed", params=params, tokens=tokens):
         embedded = jax.eval_shape(embed, params, tokens)
     if getattr(embedded, "shape", ())[:2] != tokens.shape:
         got = getattr(embedded, "shape", type(embedded).__name__)

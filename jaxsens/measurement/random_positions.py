@@ -17,22 +17,28 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens.core import runtime
 from jaxsens.core.intervals import mean_interval
-from jaxsens.core.runtime import SAME, SPLIT
+from jaxsens.core.runtime import REPLICATED, SPLIT
 from jaxsens.measurement.exhaustive import measure_all
-from jaxsens.measurement.jobs import Context, Measurement, Question, Work, check_finite
+from jaxsens.measurement.jobs import (
+    Context,
+    Measurement,
+    MeasurementJob,
+    MeasurementSpec,
+    check_finite,
+)
 
 #: Random draws that only say how many will be needed; also the fewest that an estimate is made of.
 PILOT_DRAWS = 1000
 
 
-def measure_random(work: Work) -> Measurement:
+def measure_random(job: MeasurementJob) -> Measurement:
     """S draws of every example, each at a random position."""
-    sample = _Sample(work)
-    sample.extend(int(work.mask.any(axis=1).sum()) * work.question.num_samples)
+    sample = _Sample(job)
+    sample.extend(int(job.mask.any(axis=1).sum()) * job.spec.num_samples)
     return sample.measurement()
 
 
-def measure_within(work: Work, tolerance: float) -> Measurement:
+def measure_within(job: MeasurementJob, tolerance: float) -> Measurement:
     """Random draws until half of the 95 % interval is within `tolerance`, or all of them.
 
     Stopping at the first look that satisfies would favour lucky draws: for a rare flip they are the
@@ -46,19 +52,19 @@ def measure_within(work: Work, tolerance: float) -> Measurement:
     A draw costs two whole passes, clean and edited: where draws would cost more than the exhaustive
     measurement, which reuses work where it can, that is the better one, and is made instead.
     """
-    affordable = work.exhaustive_cost // 2
+    affordable = job.exhaustive_cost // 2
     if affordable < 2 * PILOT_DRAWS:
-        return measure_all(work)
-    pilot = _Sample(work)
+        return measure_all(job)
+    pilot = _Sample(job)
     pilot.extend(PILOT_DRAWS)
-    sample = _Sample(work, first_round=pilot.num_rounds)
+    sample = _Sample(job, first_round=pilot.num_rounds)
     target = max(pilot.enough(tolerance), PILOT_DRAWS)
     while target <= affordable:
         sample.extend(math.ceil(target))
         if sample.half_width <= tolerance:
             return sample.measurement(spent=pilot.num_draws)
         target = max(sample.enough(tolerance), 1.1 * sample.num_draws)
-    whole = measure_all(work)
+    whole = measure_all(job)
     wasted = 2 * (pilot.num_draws + sample.num_draws)
     return replace(whole, num_passes=whole.num_passes + wasted)
 
@@ -71,11 +77,11 @@ class _Sample:
     over the unmasked ones. No two samples share a round, so their noise is independent.
     """
 
-    def __init__(self, work: Work, first_round: int = 0):
-        self.work = work
-        self.totals = np.zeros(work.mask.shape)
-        self.counts = np.zeros(work.mask.shape, np.int64)
-        self.squares = np.zeros(len(work.x))
+    def __init__(self, job: MeasurementJob, first_round: int = 0):
+        self.job = job
+        self.totals = np.zeros(job.mask.shape)
+        self.counts = np.zeros(job.mask.shape, np.int64)
+        self.squares = np.zeros(len(job.x))
         self.num_draws, self.sum = 0, 0.0
         self.num_rounds = first_round
         self._queue = np.zeros((0, 3), np.int64)
@@ -83,17 +89,17 @@ class _Sample:
     def extend(self, target: int) -> None:
         """Draws until there are `target` draws."""
         # A batch larger than the pilot would be mostly padding.
-        rows = min(self.work.rows, PILOT_DRAWS)
-        batch = rows * self.work.mesh.size * jax.process_count()
+        on_device = min(self.job.max_batch, PILOT_DRAWS)
+        batch = on_device * self.job.mesh.size * jax.process_count()
         while self.num_draws < target:
             draws = self._next(min(batch, target - self.num_draws))
-            changes = _changes_of(self.work, draws, batch).astype(np.float64)
+            changes = _changes_of(self.job, draws, batch).astype(np.float64)
             np.add.at(self.totals, (draws[:, 0], draws[:, 1]), changes)
             np.add.at(self.counts, (draws[:, 0], draws[:, 1]), 1)
             np.add.at(self.squares, draws[:, 0], changes**2)
             self.num_draws += len(draws)
             self.sum += float(changes.sum())
-            self.work.report(self.num_draws, target, self.sum / self.num_draws)
+            self.job.report(self.num_draws, target, self.sum / self.num_draws)
 
     def _next(self, num: int) -> Int[np.ndarray, "num 3"]:
         while len(self._queue) < num:
@@ -103,16 +109,16 @@ class _Sample:
 
     def _laps(self) -> Int[np.ndarray, "B 3"]:
         """One round over the examples, or as many as make a pilot if the examples are few."""
-        work = self.work
-        lengths = work.mask.sum(axis=1)
+        job = self.job
+        lengths = job.mask.sum(axis=1)
         examples = np.flatnonzero(lengths)
         rounds = self.num_rounds + np.arange(-(-PILOT_DRAWS // len(examples)))
-        rng = np.random.default_rng([*work.seed, self.num_rounds])
+        rng = np.random.default_rng([*job.seed, self.num_rounds])
         order = rng.permuted(np.tile(examples, (len(rounds), 1)), axis=1).ravel()
-        positions = work.unmasked[order, rng.integers(0, lengths[order])]
+        positions = job.unmasked[order, rng.integers(0, lengths[order])]
         samples = np.repeat(rounds, len(examples))
-        if work.question.exact:
-            samples = rng.integers(0, work.question.num_samples, len(order))
+        if job.spec.exact:
+            samples = rng.integers(0, job.spec.num_samples, len(order))
         self.num_rounds += len(rounds)
         return np.stack([order, positions, samples], axis=1)
 
@@ -128,7 +134,7 @@ class _Sample:
         return self._half_width_of(self.per_example)
 
     def _half_width_of(self, values: Float[np.ndarray, " m"]) -> float:
-        metric = self.work.question.metric
+        metric = self.job.spec.metric
         return mean_interval(values, (metric.lower, metric.upper)).half_width
 
     def enough(self, tolerance: float) -> float:
@@ -169,14 +175,16 @@ class _Sample:
         return Measurement(self.totals, self.counts, num_passes, "random")
 
 
-def _changes_of(work: Work, draws: Int[np.ndarray, "B 3"], batch: int) -> Float[np.ndarray, " B"]:
+def _changes_of(
+    job: MeasurementJob, draws: Int[np.ndarray, "B 3"], batch: int
+) -> Float[np.ndarray, " B"]:
     """The change of each draw, computed in one padded batch over all hosts and devices."""
     padded = draws[np.minimum(np.arange(batch), len(draws) - 1)]
     local = padded[runtime.host_share(batch)].astype(np.int32)
-    rows, local[:, 0] = local[:, 0].copy(), work.names[local[:, 0]]
+    examples, local[:, 0] = local[:, 0].copy(), job.example_ids[local[:, 0]]
     changes = _draw_changes(
-        work.question, work.mesh, work.params,
-        *runtime.place((*work.inputs(rows), local), work.mesh, SPLIT), work.key, work.pool,
+        job.spec, job.mesh, job.params,
+        *runtime.place((*job.inputs(examples), local), job.mesh, SPLIT), job.key, job.pool,
     )  # fmt: skip
     changes = runtime.gather_hosts(np.asarray(changes), batch)[: len(draws)]
     check_finite(changes[:, None], draws[:, 0])
@@ -185,7 +193,7 @@ def _changes_of(work: Work, draws: Int[np.ndarray, "B 3"], batch: int) -> Float[
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _draw_changes(
-    question: Question,
+    spec: MeasurementSpec,
     mesh: Mesh,
     params: Any,
     x: Shaped[Array, "B ..."],
@@ -199,11 +207,11 @@ def _draw_changes(
     def changes(params, x, context, draws, key, pool):
         def edited(x_i, draw):
             example, position, sample = draw
-            return question.edited(key, x_i, example, position, sample, pool)
+            return spec.edited_input(key, x_i, example, position, sample, pool)
 
         inputs = jax.vmap(edited)(x, draws)
-        clean, outputs = (question.apply_fn(params, v, *context) for v in (x, inputs))
-        return jax.vmap(question.change)(clean, outputs)
+        clean, outputs = (spec.apply_fn(params, v, *context) for v in (x, inputs))
+        return jax.vmap(spec.change)(clean, outputs)
 
-    in_specs = (SAME, SPLIT, SPLIT, SPLIT, SAME, SAME)
+    in_specs = (REPLICATED, SPLIT, SPLIT, SPLIT, REPLICATED, REPLICATED)
     return runtime.over_devices(changes, mesh, in_specs)(params, x, context, draws, key, pool)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, Shaped
 
-from jaxsens.core.scalars import MOST, as_real, as_whole, one_line, spread
+from jaxsens.core.scalars import MAX_INT32, as_real, as_whole, noise_size, one_line
 from jaxsens.perturbations.grids import Position, Shape
 
 
@@ -65,11 +65,11 @@ class Gaussian:
                 f"got sigma={one_line(self.sigma)}, variance={one_line(self.variance)}"
             )
         if self.variance is None:
-            sigma = spread("Gaussian", "sigma", self.sigma)
+            sigma = noise_size("Gaussian", "sigma", self.sigma)
             # A product, because a power that overflows raises an error of its own.
-            variance = spread("Gaussian", "variance, sigma²,", sigma * sigma)
+            variance = noise_size("Gaussian", "variance, sigma²,", sigma * sigma)
         else:
-            variance = spread("Gaussian", "variance", self.variance)
+            variance = noise_size("Gaussian", "variance", self.variance)
             sigma = math.sqrt(variance)
         object.__setattr__(self, "sigma", sigma)
         object.__setattr__(self, "variance", variance)
@@ -101,7 +101,7 @@ class ScatteredPixels:
 
     def __post_init__(self):
         count = as_whole(self.count)
-        if count is None or not 1 <= count <= MOST:
+        if count is None or not 1 <= count <= MAX_INT32:
             raise ValueError(f"ScatteredPixels needs count >= 1; got {one_line(self.count)}")
         if isinstance(self.noise, type) or not callable(self.noise):
             raise ValueError(f"ScatteredPixels needs noise=Gaussian(…); got {one_line(self.noise)}")
@@ -135,8 +135,8 @@ class Resample:
             raise ValueError(
                 f"Resample needs a whole number, vocabulary >= 1; got {one_line(self.vocabulary)}"
             )
-        if vocabulary > MOST:
-            raise ValueError(f"Resample needs vocabulary <= {MOST}; got {vocabulary}")
+        if vocabulary > MAX_INT32:
+            raise ValueError(f"Resample needs vocabulary <= {MAX_INT32}; got {vocabulary}")
         if first is None or not 0 <= first < vocabulary:
             raise ValueError(
                 f"Resample needs 0 <= first < vocabulary={vocabulary}; got {one_line(self.first)}"

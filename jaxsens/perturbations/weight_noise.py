@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxsens.core.scalars import check_hashable, one_line, spread
+from jaxsens.core.scalars import check_hashable, noise_size, one_line
 from jaxsens.perturbations.edits import Gaussian
 from jaxsens.perturbations.perturbation import Perturbation
 
@@ -53,7 +53,7 @@ class Sphere:
     radius: float
 
     def __post_init__(self):
-        object.__setattr__(self, "radius", spread("Sphere", "radius", self.radius))
+        object.__setattr__(self, "radius", noise_size("Sphere", "radius", self.radius))
 
     def scales(
         self, leaves: Sequence[Float[Array, "..."]], xi: Sequence[Float[Array, "..."]]
@@ -76,7 +76,7 @@ class Relative:
     scale: float
 
     def __post_init__(self):
-        object.__setattr__(self, "scale", spread("Relative", "scale", self.scale))
+        object.__setattr__(self, "scale", noise_size("Relative", "scale", self.scale))
 
     def scales(
         self, leaves: Sequence[Float[Array, "..."]], xi: Sequence[Float[Array, "..."]]
@@ -152,15 +152,15 @@ def num_weights(params: Any, selected: Sequence[bool]) -> int:
     return sum(np.size(leaf) for leaf, bit in zip(leaves, selected, strict=True) if bit)
 
 
-def stream(key: PRNGKeyArray, sample: int | Int[Array, ""], index: int) -> PRNGKeyArray:
-    """A key of draw number `sample`: 0 for ξ, 1 for any randomness of the perturbed pass."""
-    return jax.random.fold_in(jax.random.fold_in(key, sample), index)
+def draw_key(key: PRNGKeyArray, sample: int | Int[Array, ""], purpose: int) -> PRNGKeyArray:
+    """The key of draw number `sample` for one purpose: 0 for ξ, 1 for a `perturbed_apply_fn`."""
+    return jax.random.fold_in(jax.random.fold_in(key, sample), purpose)
 
 
 def directions(key: PRNGKeyArray, sample: int | Int[Array, ""], params: Any) -> Float[Array, " p"]:
     """ξ of draw number `sample`."""
     size = sum(np.size(leaf) for leaf in jax.tree.leaves(params) if _is_float(leaf))
-    return jax.random.normal(stream(key, sample, 0), (size,))
+    return jax.random.normal(draw_key(key, sample, 0), (size,))
 
 
 def perturb(
@@ -187,8 +187,8 @@ def perturb(
     return [new.astype(leaf.dtype) for new, leaf in zip(moved, leaves, strict=True)]
 
 
-def put(params: Any, selected: Sequence[bool], weights: Sequence[Array]) -> Any:
-    """`params` with the selected leaves replaced."""
+def with_weights(params: Any, selected: Sequence[bool], weights: Sequence[Array]) -> Any:
+    """The parameters with new arrays in place of the selected leaves."""
     leaves, treedef = jax.tree.flatten(params)
     new = iter(weights)
     merged = [next(new) if bit else leaf for leaf, bit in zip(leaves, selected, strict=True)]

@@ -88,7 +88,7 @@ def test_ids_that_have_their_row_and_those_of_padding_are_measured():
 @pytest.mark.parametrize("model", OTHER.values(), ids=OTHER)
 def test_models_that_say_what_other_numbers_mean_are_left_alone(model):
     for number in (ROWS, -1):
-        check_ids(model, TABLE, (with_id(number),), with_id(number), drawn=99)
+        check_ids(model, TABLE, (with_id(number),), with_id(number), vocabulary=99)
 
 
 def test_a_vocabulary_smaller_than_the_ids_is_refused():

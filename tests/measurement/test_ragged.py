@@ -69,8 +69,9 @@ def test_each_sequence_by_itself_gives_its_row(name):
     for row in (1, 4):
         tokens = jnp.asarray(SEQUENCES[row])[None]
         e, mask = embed(params, tokens), np.ones(tokens.shape, bool)
-        names = np.array([row])
-        alone = sensitivity(apply_fn, params, e, NOISE, 4, key=KEY, context=mask, names=names)
+        alone = sensitivity(
+            apply_fn, params, e, NOISE, 4, key=KEY, context=mask, example_ids=np.array([row])
+        )
         np.testing.assert_array_equal(whole.totals[row, : LENGTHS[row]], alone.totals[0])
 
 
@@ -110,12 +111,12 @@ def test_noise_on_whole_sequences_leaves_padding_as_it_was():
     assert (padded.totals > 0).all()
 
 
-def test_only_the_chosen_places_are_edited():
+def test_only_the_chosen_tokens_are_edited():
     edit = Perturbation(Tokens(), Resample(30, first=4))
     first_is_five = lambda params, x, mask: jnp.where(x[:, 0] == 5, 1.0, -1.0)  # noqa: E731
     est = ragged_sensitivity(
         first_is_five, (), into_buckets(SEQUENCES, (8, 16)), edit, 2, key=KEY,
-        places=lambda tokens: tokens % 2 == 0,
+        which_tokens=lambda tokens: tokens % 2 == 0,
     )  # fmt: skip
     for row, sequence in enumerate(SEQUENCES):
         expected = 2 * (sequence % 2 == 0)
@@ -168,7 +169,7 @@ def test_positions_from_either_end_pool_to_the_same_mean():
     np.testing.assert_array_equal(right.counts > 0, np.arange(16) >= 16 - LENGTHS[:, None])
 
 
-def test_a_bucket_without_a_place_changes_nothing():
+def test_a_bucket_without_a_token_to_edit_changes_nothing():
     def first(params, x, mask):
         return jnp.where(x[:, 0] > 6, 1.0, -1.0)
 
@@ -177,7 +178,7 @@ def test_a_bucket_without_a_place_changes_nothing():
     short, whole = (
         ragged_sensitivity(
             first, (), into_buckets(sequences, lengths), resample, "all", key=jax.random.key(0),
-            places=lambda tokens: tokens >= 5,
+            which_tokens=lambda tokens: tokens >= 5,
         )
         for lengths in ((2, 8), (8,))
     )  # fmt: skip
@@ -187,5 +188,5 @@ def test_a_bucket_without_a_place_changes_nothing():
     with pytest.raises(ValueError, match="no token to edit"):
         ragged_sensitivity(
             first, (), into_buckets(sequences, (8,)), resample, "all", key=jax.random.key(0),
-            places=lambda tokens: tokens > 99,
+            which_tokens=lambda tokens: tokens > 99,
         )  # fmt: skip
