@@ -124,7 +124,7 @@ def sensitivity(
     )  # fmt: skip
     with jax.default_matmul_precision(runtime.PRECISION):
         if tolerance is not None:
-            measured = random_positions.measure_within(job, tolerance)
+            (measured,) = random_positions.measure_within([job], tolerance)
         elif positions == "random":
             measured = random_positions.measure_random(job)
         else:

@@ -101,7 +101,7 @@ def _measure_whole(job: MeasurementJob) -> Measurement:
     totals, _ = _totals_of_host(job)
     totals = runtime.gather_hosts(totals, n)
     # A host that raised alone would leave the others waiting for its share.
-    check_finite(totals, np.arange(n))
+    check_finite(totals, job.example_ids)
     return Measurement(totals, job.counts, job.exhaustive_passes, "all")
 
 
@@ -124,7 +124,7 @@ def _measure_by_reuse(job: MeasurementJob, reuse: Reuse) -> Measurement:
     if len(cells):
         totals[tuple(cells.T)] = totals_of(job, cells + np.array([share.start, 0]))
     totals = runtime.gather_hosts(totals, n)
-    check_finite(totals, np.arange(n))
+    check_finite(totals, job.example_ids)
     return Measurement(totals, job.counts, job.exhaustive_passes, "all", True, "passed")
 
 
@@ -178,7 +178,7 @@ def _totals_of_host(job: MeasurementJob) -> tuple[Float[np.ndarray, "m T"], dict
         changes, *outputs = results
         measured = np.where(job.mask[examples], np.asarray(changes)[slots], 0)
         if job.reuse is None and jax.process_count() == 1:
-            check_finite(measured, examples)
+            check_finite(measured, job.example_ids[examples])
         for slot, example in zip(slots, examples.tolist(), strict=True):
             if outputs and example in to_probe and job.mask[example].any():
                 probed[example] = probes[slot], np.asarray(outputs[0][slot])

@@ -238,13 +238,13 @@ class NonFiniteError(ValueError):
     """An output of the model, or the metric of two outputs, is nan or infinite."""
 
 
-def check_finite(changes: Float[np.ndarray, "n T"], examples: np.ndarray) -> None:
+def check_finite(changes: Float[np.ndarray, "n T"], example_ids: np.ndarray) -> None:
     """Raises `NonFiniteError`, which names the first example that has a non-finite change."""
     finite = np.isfinite(changes).all(axis=1)
     if finite.all():
         return
     raise NonFiniteError(
         "the model's logits, or the metric of them, are not finite for example "
-        f"{int(examples[np.argmin(finite)])} or an edit of it; check the parameters and the scale "
-        "of the inputs"
+        f"{int(example_ids[np.argmin(finite)])} or an edit of it; check the parameters and the "
+        "scale of the inputs"
     )

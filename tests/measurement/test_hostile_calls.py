@@ -182,6 +182,8 @@ RAGGED = {
         "key": {"key", "old key"},
         "embed": {"none"},
         "which_tokens": {"none"},
+        "positions": {"none", "all", "random"},
+        "tolerance": POSITIVE | {"none", "huge"},
     },
 }  # fmt: skip
 BUCKETS = {

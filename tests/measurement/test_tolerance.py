@@ -155,7 +155,7 @@ def test_few_examples_few_of_which_flip_are_covered(n, monkeypatch):
         for run in range(num_runs):
             rates = rng.beta(spread * p, spread * (1 - p), n)
             job = simulated(rates, num_samples=16_000 // (n * T), seed=run)
-            found = random_positions.measure_within(job, tolerance)
+            (found,) = random_positions.measure_within([job], tolerance)
             counts = found.counts.sum(axis=1)
             _, low, high = mean_interval(found.totals.sum(axis=1) / counts, (0.0, 1.0))
             covered += low <= p <= high
