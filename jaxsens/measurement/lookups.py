@@ -1,12 +1,13 @@
 """Ids that a model looks up must have a row in its table.
 
-JAX takes the last row for an id beyond the table, and counts a negative one from the end, without a
-word. So the model is traced once more where its inputs are whole numbers, nothing being compiled or
-run, and the tables are found in which it looks up its input as it is: `table[x]`, `jnp.take` and
-`nn.Embed` do. All ids of `x`, and those that an edit draws, are then compared with their sizes.
+For an id beyond the table JAX takes the last row, and it counts a negative id from the end, both
+without a word. So a model of whole numbers is traced once more, without compiling or running it, to
+find the tables in which it looks up its input as it is: `table[x]`, `jnp.take` and `nn.Embed` do.
+All ids of `x`, and those that an edit may draw, are then compared with the sizes of these tables.
 
-Not seen are lookups inside loops, of ids that were computed with first, and one-hot products. An
-index that the model lets JAX clip or fill by name (`mode="clip"`) is taken to be meant.
+Not found are lookups inside loops or callbacks, lookups of ids that were computed with first, and
+one-hot products. If the model itself says what an index beyond the table gives (`mode="clip"`),
+such ids are accepted.
 """
 
 import functools
@@ -20,7 +21,7 @@ import numpy as np
 from jax.lax import GatherScatterMode
 
 from jaxsens.core.scalars import as_whole
-from jaxsens.incremental.trace import Constant, Operation, Trace, trace
+from jaxsens.incremental.trace import Constant, Operation, Trace, UnmappableError, trace
 
 #: Operations that give the same numbers in another form.
 _COPIES = {"broadcast_in_dim", "convert_element_type", "copy", "expand_dims", "reshape", "squeeze",
@@ -77,7 +78,11 @@ def _fewest_rows(apply_fn: Callable, leaves: tuple, tree: Any) -> int | float:
         params, inputs = jax.tree.unflatten(tree, arguments)
         return apply_fn(params, *inputs)
 
-    traced = trace(flat, *leaves, platform=jax.default_backend(), is_mark=lambda *_: False)
+    try:
+        traced = trace(flat, *leaves, platform=jax.default_backend(), is_mark=lambda *_: False)
+    except UnmappableError:
+        # Of a callback that must see the whole batch nothing is known, and nothing is refused.
+        return math.inf
     looked_up = traced.inputs[num_params]
     made_by = {number: each for each in traced.operations for number in each.outputs}
     return min(

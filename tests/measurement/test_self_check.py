@@ -9,8 +9,9 @@ import pytest
 from jax import lax
 
 from jaxsens import Gaussian, Patches, Perturbation, Resample, Tokens, sensitivity
-from jaxsens.incremental import propagate
+from jaxsens.incremental import UnmappableError, propagate
 from jaxsens.incremental.values import Dense
+from jaxsens.measurement import exhaustive
 from jaxsens.measurement.metrics import label_flip, relative_l2
 from jaxsens.measurement.whole_passes import disagreement, entries_of, probes_of
 
@@ -138,6 +139,30 @@ def test_a_rule_that_raises_is_our_fault_and_not_the_models(images, monkeypatch)
     own = lambda params, x: mlp(params, x)  # noqa: E731 - not traced before
     with pytest.warns(UserWarning, match="a fault of jaxsens: please report it"):
         sensitivity(own, *images, key=jax.random.key(1))
+
+
+@pytest.mark.parametrize("options", [{}, {"tolerance": 0.2}], ids=["all", "tolerance"])
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (UnmappableError("no batching rule"), "the model cannot be mapped over edits"),
+        (KeyError("a table"), "a fault of jaxsens: please report it"),
+    ],
+)
+def test_whose_fault_it_is_that_a_program_cannot_be_traced(
+    images, monkeypatch, options, error, reason
+):
+    def fails(job):
+        raise error
+
+    whole = sensitivity(mlp, *images, key=jax.random.key(1), incremental=False)
+    monkeypatch.setattr(exhaustive, "_trace_reuse", fails)
+    with pytest.warns(UserWarning, match=reason):
+        found = sensitivity(mlp, *images, key=jax.random.key(1), **options)
+    assert found.provenance.positions == "all"
+    np.testing.assert_array_equal(found.totals, whole.totals)
+    with pytest.raises(type(error)):
+        sensitivity(mlp, *images, key=jax.random.key(1), incremental=True, **options)
 
 
 def test_probes_are_unmasked_and_spread_over_positions():
