@@ -38,7 +38,31 @@ FEW_SENSITIVE = 5
 
 @dataclass(frozen=True)
 class Provenance:
-    """How a measurement was made: enough to make it again."""
+    """How a measurement was made: enough to make it again.
+
+    Attributes:
+      metric: the name of the metric.
+      perturbation: the window edit, as Python prints it.
+      num_samples: S, or the number of all replacements.
+      exact: whether every replacement was taken once (`num_samples="all"`).
+      positions: "all" or "random": which positions were measured.
+      tolerance: the tolerance asked for, if one was.
+      seed: the words of the key.
+      precision: the precision of matrix products.
+      device: the kind of device.
+      num_devices: how many devices took part, on all hosts.
+      seconds: wall-clock seconds, compilation included.
+      num_passes: forward passes of the measurement. At all positions every edit counts as one,
+        also where clean values are reused, and every example has one more, its clean pass. At
+        random positions a draw counts as two, and the draws of a pilot, or of a sample that was
+        given up, count too. Not counted are the passes that check the model and reuse, that decide
+        cells which reuse leaves open, and a measurement by reuse that whole passes replace.
+      exhaustive_passes: what num_passes would be with positions="all".
+      incremental: whether clean values were reused; files of before this was recorded have none.
+      self_check: "passed" or "failed" where reuse was compared with whole passes, which replace it
+        if it failed; "none" where there was nothing to compare.
+      merged_seeds: of estimates merged into this one, the seeds that are not its own.
+    """
 
     metric: str
     perturbation: str
@@ -53,12 +77,8 @@ class Provenance:
     seconds: float
     num_passes: int
     exhaustive_passes: int
-    #: Whether what an edit cannot reach was reused; files written before this was kept have none.
     incremental: bool = False
-    #: "passed" or "failed" where reuse was compared with whole passes, which were taken if it
-    #: failed; "none" where there was nothing to compare.
     self_check: str = "none"
-    #: Of estimates merged into this one, the seeds that are not its own.
     merged_seeds: tuple[tuple[int, ...], ...] = ()
 
 

@@ -110,10 +110,8 @@ def _measure_by_reuse(job: MeasurementJob, reuse: Reuse) -> Measurement:
     n = len(job.mask)
     share = runtime.host_share(n)
     totals, probed = _totals_of_host(job)
+    _check_doubtful(job, totals)
     cells = np.argwhere(np.isnan(totals))
-    num_cells = max(1, int(job.mask[share].sum()))
-    if runtime.largest_of_hosts(len(cells) / num_cells) > _MAX_DOUBTFUL:
-        raise _DoubtfulError
     wrong = _compare(job, totals, probed, share.start, reuse.rounding)
     wrong = runtime.largest_of_hosts(wrong)
     if wrong > 1:
@@ -126,6 +124,17 @@ def _measure_by_reuse(job: MeasurementJob, reuse: Reuse) -> Measurement:
     totals = runtime.gather_hosts(totals, n)
     check_finite(totals, job.example_ids)
     return Measurement(totals, job.counts, job.exhaustive_passes, "all", True, "passed")
+
+
+def _check_doubtful(job: MeasurementJob, totals: Float[np.ndarray, "m T"]) -> None:
+    """Raises if too many of this host's cells are left to whole passes; totals may be unfinished.
+
+    Cells that are still 0 count as decided: what is raised early would be raised at the end too.
+    """
+    num_cells = max(1, int(job.mask[runtime.host_share(len(job.mask))].sum()))
+    doubtful = np.count_nonzero(np.isnan(totals)) / num_cells
+    if job.reuse is not None and runtime.largest_of_hosts(doubtful) > _MAX_DOUBTFUL:
+        raise _DoubtfulError
 
 
 def _num_probes(job: MeasurementJob) -> int:
@@ -186,6 +195,9 @@ def _totals_of_host(job: MeasurementJob) -> tuple[Float[np.ndarray, "m T"], dict
         done = int(examples[-1]) + 1 - share.start
         drawn = int(job.counts[share][:done].sum())
         job.report(done, len(totals), float(np.nansum(totals[:done])) / max(drawn, 1))
+        # A host that raised alone would leave the others waiting: several look at the end.
+        if jax.process_count() == 1:
+            _check_doubtful(job, totals)
 
     # Some calls run on the devices while the results of those before are received.
     num_concurrent = runtime.num_concurrent_calls(job.mesh)

@@ -79,6 +79,18 @@ class MeasurementSpec:
         window = self.edited_window(key, x, example, position, sample, pool)
         return self.perturbation.put(x, window, position)
 
+    def edited_inputs(
+        self, key: PRNGKeyArray, x: Shaped[Array, "B ..."], draws: Int[Array, "B 3"],
+        pool: Array | None,
+    ) -> Shaped[Array, "B ..."]:  # fmt: skip
+        """The perturbed examples of draws (example, position, sample), one draw of each of x."""
+
+        def of_draw(x_i, draw):
+            example, position, sample = draw
+            return self.edited_input(key, x_i, example, position, sample, pool)
+
+        return jax.vmap(of_draw)(x, draws)
+
     def change(self, clean: Array, perturbed: Array) -> Float[Array, ""]:
         """The metric of two outputs of one example; nan where an output is not finite.
 

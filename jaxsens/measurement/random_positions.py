@@ -253,13 +253,9 @@ def _draw_changes(
     """The change of each draw (example, position, sample); nan where a logit was not finite."""
 
     def changes(params, x, context, draws, key, pool):
-        def edited(x_i, draw):
-            example, position, sample = draw
-            return spec.edited_input(key, x_i, example, position, sample, pool)
-
-        inputs = jax.vmap(edited)(x, draws)
-        clean, outputs = (spec.apply_fn(params, v, *context) for v in (x, inputs))
-        return jax.vmap(spec.change)(clean, outputs)
+        edited = spec.edited_inputs(key, x, draws, pool)
+        clean, perturbed = (spec.apply_fn(params, inputs, *context) for inputs in (x, edited))
+        return jax.vmap(spec.change)(clean, perturbed)
 
     in_specs = (REPLICATED, SPLIT, SPLIT, SPLIT, REPLICATED, REPLICATED)
     return runtime.over_devices(changes, mesh, in_specs)(params, x, context, draws, key, pool)

@@ -76,13 +76,13 @@ def _outputs(
     key: PRNGKeyArray,
     pool: Array | None,
 ) -> Shaped[Array, "B ..."]:
+    # Not one program with that of `random_positions`, which gives the change and no outputs: here
+    # the outputs themselves are compared, clean ones and edited ones share one compilation, and
+    # another program might round, and so decide a tie, differently.
     def outputs(params, x, context, draws, is_edited, key, pool):
-        def one(x_i, draw, is_edited):
-            example, position, sample = draw
-            edited = spec.edited_input(key, x_i, example, position, sample, pool)
-            return jnp.where(is_edited, edited, x_i)
-
-        return spec.apply_fn(params, jax.vmap(one)(x, draws, is_edited), *context)
+        edited = spec.edited_inputs(key, x, draws, pool)
+        inputs = jax.vmap(jnp.where)(is_edited, edited, x)
+        return spec.apply_fn(params, inputs, *context)
 
     in_specs = (REPLICATED, SPLIT, SPLIT, SPLIT, SPLIT, REPLICATED, REPLICATED)
     return runtime.over_devices(outputs, mesh, in_specs)(

@@ -245,6 +245,26 @@ def test_a_masked_class_does_not_bring_everything_near_a_tie(images):
     np.testing.assert_array_equal(reused.totals, whole.totals)
 
 
+def test_a_measurement_that_is_mostly_in_doubt_is_given_up_early():
+    """Two equal classes: every draw is a tie, which only a whole pass may decide."""
+    n, weights = 600, normal(64, 16)  # more than one call takes
+
+    def twins(params, x):
+        score = jnp.tanh(x.reshape(len(x), -1) @ params).sum(axis=1)
+        return jnp.stack([score, score], axis=1)
+
+    reports = []
+    noise = Perturbation(Patches(2), Gaussian(sigma=2.0))
+    reused, whole = both(
+        twins, weights, normal(n, 8, 8, 1), noise, 2,
+        progress=lambda done, total, mean: reports.append(done),
+    )  # fmt: skip
+    assert not reused.provenance.incremental
+    np.testing.assert_array_equal(reused.totals, whole.totals)
+    # Both measurements by whole passes came to their end, and that by reuse did not.
+    assert reports.count(n) == 2
+
+
 def test_outputs_of_any_size_and_kind_are_compared_in_a_few_entries():
     wide = jnp.asarray(GENERATOR.normal(size=(3, 40, 50)), jnp.float32)
     assert entries_of(wide).shape == (3, 256)
