@@ -55,41 +55,52 @@ def sharpness(
     devices: Sequence[jax.Device] | None = None,
     progress: ProgressCallback | None = None,
 ) -> SharpnessEstimate:
-    """Change of a model's output under random noise on its weights, with its error bars.
+    """How far random noise on a model's weights changes its output, with error bars.
 
-    Each device holds S + 1 copies of the perturbed weights, and as much again while they are drawn;
-    where that is more than `weight_draws.WEIGHT_BYTES`, the draws come in several rounds.
+        E_x E_θ' Δ( f_θ(x), f_θ'(x) ),    θ' = θ + noise
+
+    where Δ is the flip of the prediction, the L1 change and the squared change of the logits and,
+    with labels, the increase of the cross-entropy: all from the same passes.
+
+    Each device holds S + 1 copies of the selected weights, and as much again while they are drawn;
+    if that is more than 1 GiB, the draws are made in several rounds.
 
     Args:
-      apply_fn: `apply_fn(params, x) -> logits`, (n, …) to (n, C), or (n,) for the sign of a score;
-        without randomness. Pass the same function object again and nothing is compiled again.
+      apply_fn: `apply_fn(params, x) -> logits`, (n, …) to (n, C), or to (n,) if the sign of a score
+        is the prediction; without randomness. Pass the same function object again and nothing is
+        compiled again.
       params: the model's parameters, any pytree of arrays. Integers, bools and random keys among
         them are never perturbed.
       x: (n, …) inputs.
       perturbation: `Gaussian(sigma=…)` adds N(0, σ²) to every weight, `Sphere(radius)` moves all
         of them by exactly that norm, `Relative(scale)` each leaf in proportion to its own norm.
-      num_samples: S, draws of the weights. Below 2 there is no interval.
-      key: a JAX random key. With the same key, every model gets the same noise.
-      y: (n,) class indices, for the loss; of a model with one score, 0 or 1, the score being the
-        log-odds of 1.
+      num_samples: S, the draws of the weights. With a single draw there is no interval.
+      key: a JAX random key; it decides the noise. Models with parameters of the same shapes get the
+        same noise from the same key.
+      y: (n,) class indices, for the loss. For a model with one score they are 0 or 1, and the score
+        is the log-odds of 1.
       mask: which leaves to perturb: a pytree of bools with the structure of `params` or a prefix of
         it, default all. Running statistics are not weights: for Flax variables with BatchNorm give
         `{"params": True, "batch_stats": False}`.
       perturbed_apply_fn: `(params, x, key) -> logits` for the perturbed pass, default `apply_fn`:
         for a comparison with code that leaves dropout on there, or takes statistics of the batch.
         It has its own key for every draw and batch.
-      perturbed_batch: how many consecutive examples `perturbed_apply_fn` gets at a time, and
-        nothing beside them; the last batch may be smaller. `chunk_bytes` has no say then.
-      chunk_bytes: memory that the intermediates of one call may take, beside S perturbed copies of
-        the weights; default by device.
+      perturbed_batch: how many consecutive examples `perturbed_apply_fn` gets together, and nothing
+        beside them; the last batch may be smaller. `chunk_bytes` is ignored then.
+      chunk_bytes: memory that the intermediates of one call may take, beside the copies of the
+        weights; default by device.
       devices: devices to use; default all of this process. Changes no number.
-      progress: called with (passes done, all, running mean of the flips).
+      progress: called now and then with (perturbed passes done, all of them, running mean of the
+        flips).
 
     Returns:
-      The estimate. Every process of a multi-host job returns the whole.
+      The estimate: `.flips`, `.l1`, `.squared` and, with y, `.loss`, each with `.mean`, `.ci()` and
+      the changes (n, S). Every process of a multi-host job returns the whole.
 
     Raises:
-      ValueError: for inputs that do not fit each other, and for non-finite logits.
+      ValueError: arguments do not fit each other; ids have no row in the model's table; logits, or
+        their changes, are not finite.
+      TypeError: the model cannot be traced by JAX.
 
     >>> import jax, jax.numpy as jnp
     >>> from jaxsens import Sphere, sharpness

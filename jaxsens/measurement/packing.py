@@ -1,7 +1,7 @@
 """Estimates as text, read back with suspicion: files are cut short, edited and mixed up.
 
-A file that is not what `to_json` wrote is one ValueError that says what is wrong. Tables are
-compared with their shapes before they take memory, with each other, with the range of what was
+A text that `to_json` did not write gives one ValueError, which says what is wrong. Tables are
+compared with their shapes before they take memory, then with each other, with the range of what was
 measured and with the summary beside them: damage that still reads as numbers shows there.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 from jaxsens.core.scalars import one_line
 from jaxsens.core.user_code import first_line
 
-#: Deflate shrinks nothing below this share, so a table that claims more is none.
+#: Deflate shrinks nothing to less than this share: a table that claims more is damaged.
 _SMALLEST_SHARE = 1 / 1100
 #: Sums of rounded numbers may lie beyond their bounds by this share of the range.
 _ROUNDING = 1e-4
@@ -29,7 +29,7 @@ _ROUNDING = 1e-4
 
 @contextlib.contextmanager
 def reading() -> Iterator[None]:
-    """Turns whatever a damaged file raises into one line."""
+    """Turns whatever reading a damaged text raises into a ValueError of one line."""
     try:
         yield
     except (
@@ -58,13 +58,13 @@ def record_of(text: Any) -> dict[str, Any]:
 
 
 def pack(array: np.ndarray) -> dict[str, Any]:
-    """Arrays of small counts shrink fifty-fold; a plain list of 60,000 × 49 numbers is 20 MB."""
+    """A table as compressed text: counts shrink fifty-fold, where a plain list would be 20 MB."""
     data = base64.b64encode(zlib.compress(np.ascontiguousarray(array).tobytes())).decode()
     return {"shape": array.shape, "dtype": array.dtype.str, "zlib_base64": data}
 
 
 def unpack(packed: Mapping[str, Any], kind: str) -> np.ndarray:
-    """The table that `pack` packed, of whole numbers (kind "i") or others (kind "f")."""
+    """The table that `pack` wrote, of whole numbers (kind "i") or floating-point ones ("f")."""
     shape, written = packed["shape"], packed["dtype"]
     # As `pack` writes it: NumPy knows many other spellings, some of them with a warning.
     if not (isinstance(written, str) and re.fullmatch(r"[<>|][bifu][1248]", written)):
@@ -90,7 +90,7 @@ def unpack(packed: Mapping[str, Any], kind: str) -> np.ndarray:
 
 
 def fields_of(kind: type, record: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a dataclass from JSON, each of the type that it is declared with."""
+    """The fields of a dataclass from JSON; ValueError if one is not of its declared type."""
     known = {field.name: field for field in fields(kind)}
     strange = [name for name in record if name not in known]
     if strange:
@@ -173,7 +173,7 @@ def check_table(totals: np.ndarray, counts: np.ndarray, bounds: tuple[float, flo
 
 
 def check_summary(written: Any, now: Mapping[str, Any]) -> None:
-    """Raises ValueError where a summary disagrees with what the tables beside it give now."""
+    """Raises ValueError if a written summary disagrees with that of the tables beside it."""
     parts = {name for name, value in written.items() if isinstance(value, Mapping)}
     if parts - set(now):
         raise ValueError(f"its summary has {min(parts - set(now))}, its tables have not")

@@ -5,9 +5,9 @@ Every noise here scales one standard normal vector, leaf by leaf:
     θ'_leaf = θ_leaf + c_leaf · ξ_leaf,    ξ ~ N(0, I) over all floating-point leaves in their order
 
 Draw s has ξ from the key fold_in(fold_in(key, s), 0), whatever the mask and the kind of noise: a
-mask does not change the noise of the leaves that it keeps, and noises of two kinds or sizes share
-directions. One vector rather than one a leaf, because a program with hundreds of generators takes
-minutes to compile.
+mask does not change the noise of the leaves that it selects, and noises of two kinds or sizes share
+their directions. ξ is one vector and not one per leaf, because a program with hundreds of random
+generators takes minutes to compile.
 
 Assumption: every selected leaf of floating-point numbers is a weight. Running statistics are not,
 though they are floating-point numbers: exclude them with the mask.
@@ -29,7 +29,7 @@ from jaxsens.perturbations.perturbation import Perturbation
 
 @runtime_checkable
 class ScaledNoise(Protocol):
-    """A noise on weights by its scale for each leaf. Implementations are hashable."""
+    """A noise on weights, given by its scale for each leaf. Implementations are hashable."""
 
     def scales(
         self, leaves: Sequence[Float[Array, "..."]], xi: Sequence[Float[Array, "..."]]
@@ -43,11 +43,20 @@ WeightNoise = Gaussian | ScaledNoise
 
 @dataclass(frozen=True)
 class Sphere:
-    """Moves all selected weights together, in a uniform direction, by exactly `radius`.
+    """Moves all selected weights together, in a uniformly random direction, by exactly `radius`.
 
         Δ = radius · ξ/‖ξ‖,    with the norm over all selected weights
 
     N(0, σ²I) on p weights is nearly Sphere(σ√p): its norm differs by a factor 1 ± 1/√(2p).
+
+    Args:
+      radius: the norm of the move.
+
+    Raises:
+      ValueError: the radius is negative or not finite.
+
+    >>> Sphere(2.0).scales([jnp.zeros(4)], [jnp.ones(4)])[0].item()
+    1.0
     """
 
     radius: float
@@ -69,8 +78,17 @@ class Relative:
 
         Δ_leaf = scale · ‖leaf‖ · ξ_leaf/√size,    so that E ‖Δ_leaf‖² = scale² ‖leaf‖²
 
-    Each leaf is measured by its own norm: a layer whose weights are large is shaken as hard as one
-    whose weights are small. A leaf of zeros, such as a fresh bias, stays zero.
+    Each leaf is measured by its own norm, so that a layer with large weights is perturbed as much
+    as one with small weights. A leaf of zeros, such as a fresh bias, stays zero.
+
+    Args:
+      scale: the expected norm of the noise on a leaf as a share of the leaf's own.
+
+    Raises:
+      ValueError: the scale is negative or not finite.
+
+    >>> Relative(0.5).scales([jnp.full(4, 3.0)], [jnp.ones(4)])[0].item()
+    1.5
     """
 
     scale: float
@@ -206,7 +224,7 @@ def _is_float(leaf: Any) -> bool:
 
 
 def _check_only_weights(params: Any) -> None:
-    """Flax variables with running statistics or the like need a word on what the weights are."""
+    """Raises ValueError for Flax variables with other collections beside the weights."""
     if not (isinstance(params, Mapping) and "params" in params and len(params) > 1):
         return
     others = ", ".join(repr(name) for name in params if name != "params")
@@ -217,7 +235,7 @@ def _check_only_weights(params: Any) -> None:
 
 
 def _prefix_of(params: Any) -> str:
-    """A mask that would fit, to show in an error."""
+    """A mask that fits the parameters, to show in an error message."""
     if isinstance(params, Mapping):
         return one_line(dict.fromkeys(params, True))
     return "True"

@@ -1,7 +1,7 @@
-"""Sequences of different lengths as a few rectangular arrays, so that shapes stay few.
+"""Sequences of different lengths as a few rectangular arrays.
 
 Every sequence goes into the shortest bucket that holds it and is padded at its end. A jitted
-function then compiles once per bucket instead of once per length, and padding costs little.
+function is then compiled once per bucket instead of once per length, and padding costs little.
 """
 
 import dataclasses
@@ -55,14 +55,16 @@ def into_buckets(
 
     Args:
       sequences: n arrays of at least one token id each.
-      lengths: the bucket lengths allowed, in any order. One that no sequence needs does not appear.
+      lengths: the lengths that buckets may have, in any order. A bucket that would be empty is left
+        out.
       pad_id: the id that fills a sequence up to the length of its bucket.
       at_least: a bucket of fewer sequences than this is given up, and they join the next longer
         one: for so few, padding costs less than another compilation. The longest bucket is never
         given up.
 
     Returns:
-      The buckets that are not empty, shortest first. Inside one the order of the dataset is kept.
+      The buckets that are not empty, shortest first. Within a bucket, sequences are in the order of
+      the dataset.
 
     Raises:
       ValueError: a sequence is empty or longer than the longest bucket.
