@@ -46,15 +46,15 @@ class BatchPlan:
       group: examples that go through the model together.
       block: how many edits of each of them go through the model together: (position, sample)
         pairs or, with reuse, positions with all their samples.
-      num_spans: into how many spans of consecutive positions reuse cuts an example; 0 for whole
-        forward passes.
+      num_position_groups: into how many groups of consecutive positions reuse cuts an example; 0
+        for whole forward passes.
       samples: with reuse, samples of a position that go through the model together.
     """
 
     chunk: int
     group: int
     block: int
-    num_spans: int = 0
+    num_position_groups: int = 0
     samples: int = 0
 
 
@@ -62,9 +62,9 @@ def make_plan(max_batch: int, num_pairs: int) -> BatchPlan:
     """Cuts `num_pairs` edits per example into passes of at most `max_batch` inputs.
 
     >>> make_plan(max_batch=1000, num_pairs=245)
-    BatchPlan(chunk=256, group=4, block=245, num_spans=0, samples=0)
+    BatchPlan(chunk=256, group=4, block=245, num_position_groups=0, samples=0)
     >>> make_plan(max_batch=100, num_pairs=245)
-    BatchPlan(chunk=256, group=1, block=82, num_spans=0, samples=0)
+    BatchPlan(chunk=256, group=1, block=82, num_position_groups=0, samples=0)
     """
     if max_batch >= num_pairs:
         group = min(max_batch // num_pairs, MAX_CHUNK)
@@ -76,11 +76,11 @@ def make_reuse_plan(
     max_batch: int,
     num_positions: int,
     samples: int,
-    num_spans: int,
+    num_position_groups: int,
     num_examples: int,
     max_examples: int = MAX_GROUP,
 ) -> BatchPlan:
-    """Cuts the positions of a span, with all their samples, into passes by reuse.
+    """Cuts the positions of a position group, with all their samples, into passes by reuse.
 
     Examples share what a position needs of the weights, so some of them go together. Where a call
     has few examples, they are grouped evenly; where it has many, the plan does not depend on their
@@ -90,25 +90,25 @@ def make_reuse_plan(
       max_batch: the most edits in one pass.
       num_positions: T.
       samples: S.
-      num_spans: into how many spans the positions are cut.
+      num_position_groups: into how many groups the positions are cut.
       num_examples: examples of one call.
       max_examples: the most examples that may go together.
 
-    >>> make_reuse_plan(max_batch=160, num_positions=49, samples=5, num_spans=1, num_examples=1000)
-    BatchPlan(chunk=256, group=16, block=2, num_spans=1, samples=5)
-    >>> make_reuse_plan(max_batch=160, num_positions=49, samples=5, num_spans=1, num_examples=20)
-    BatchPlan(chunk=256, group=10, block=3, num_spans=1, samples=5)
-    >>> make_reuse_plan(max_batch=160, num_positions=49, samples=400, num_spans=1, num_examples=20)
-    BatchPlan(chunk=256, group=1, block=1, num_spans=1, samples=134)
-    >>> make_reuse_plan(160, 49, samples=5, num_spans=1, num_examples=1000, max_examples=2)
-    BatchPlan(chunk=256, group=2, block=13, num_spans=1, samples=5)
+    >>> make_reuse_plan(160, 49, samples=5, num_position_groups=1, num_examples=1000)
+    BatchPlan(chunk=256, group=16, block=2, num_position_groups=1, samples=5)
+    >>> make_reuse_plan(160, 49, samples=5, num_position_groups=1, num_examples=20)
+    BatchPlan(chunk=256, group=10, block=3, num_position_groups=1, samples=5)
+    >>> make_reuse_plan(160, 49, samples=400, num_position_groups=1, num_examples=20)
+    BatchPlan(chunk=256, group=1, block=1, num_position_groups=1, samples=134)
+    >>> make_reuse_plan(160, 49, 5, num_position_groups=1, num_examples=1000, max_examples=2)
+    BatchPlan(chunk=256, group=2, block=13, num_position_groups=1, samples=5)
     """
     num_cells = max(1, max_batch // samples)
     group = max(1, min(MAX_GROUP, max_examples, num_cells))
     if num_examples < _MANY_GROUPS * group:
         group = _even(num_examples, group)
-    block = _even(-(-num_positions // num_spans), num_cells // group)
-    return BatchPlan(MAX_CHUNK, group, block, num_spans, _even(samples, max_batch))
+    block = _even(-(-num_positions // num_position_groups), num_cells // group)
+    return BatchPlan(MAX_CHUNK, group, block, num_position_groups, _even(samples, max_batch))
 
 
 def _even(num: int, most: int) -> int:

@@ -54,7 +54,7 @@ def _device_totals(
     spec, plan, platform, params, x, context, examples, probes, num_valid, key, pool
 ):
     group_totals: Callable = functools.partial(_group_totals, spec, plan.block)
-    if plan.num_spans:
+    if plan.num_position_groups:
         group_totals = functools.partial(_incremental_totals, spec, plan, platform)
 
     def of_group(index):
@@ -76,7 +76,7 @@ def _device_totals(
     num_groups = (num_valid[0] + plan.group - 1) // plan.group
     num_positions = spec.perturbation.num_positions(x.shape[1:])
     nothing = [jnp.zeros((plan.chunk, num_positions), jnp.float32)]
-    if plan.num_spans:
+    if plan.num_position_groups:
         output = jax.eval_shape(spec.apply_fn, params, x, *context)
         entries = jax.eval_shape(entries_of, output).shape[1:]
         nothing.append(jnp.zeros((plan.chunk, probes.shape[1], *entries), jnp.float32))
@@ -114,17 +114,17 @@ def _incremental_totals(spec, plan, platform, params, x, context, examples, prob
     x_shape, context_shapes = shapes((x, context))
     program = incremental.make_program(
         spec.apply_fn, params, x_shape, context_shapes, spec.perturbation.grid, platform,
-        plan.num_spans,
+        plan.num_position_groups,
     )  # fmt: skip
     samples, is_sample = _cut(spec.num_samples, plan.samples)
 
     def of_example(x_i, context_i, i, probes_i):
         clean = program.clean(params, x_i, context_i)
 
-        def of_position(span, position, index):
+        def of_position(position_group, position, index):
             def change(sample):
                 window = spec.edited_window(key, x_i, i, position, sample, pool)
-                edited_output, doubt = program.edit(clean, span, index, window)
+                edited_output, doubt = program.edit(clean, position_group, index, window)
                 clean_output = program.output(clean)
                 changed = spec.decided_change(clean_output, edited_output, doubt, program.rounding)
                 return changed, edited_output
@@ -139,12 +139,13 @@ def _incremental_totals(spec, plan, platform, params, x, context, examples, prob
             totals, outputs = lax.map(lambda some: of_some(*some), (samples, is_sample))
             return totals.sum(), outputs[0]
 
-        def of_span(span, positions):
+        def of_position_group(position_group, positions):
             index, is_index = _cut(len(positions), plan.block)
             blocks = jnp.asarray(positions)[index]
 
             def of_block(positions, index, is_index):
-                totals, outputs = jax.vmap(functools.partial(of_position, span))(positions, index)
+                in_group = functools.partial(of_position, position_group)
+                totals, outputs = jax.vmap(in_group)(positions, index)
                 return totals, _picked(
                     outputs, (probes_i[:, None] == positions[None]) & is_index[None]
                 )
@@ -152,7 +153,10 @@ def _incremental_totals(spec, plan, platform, params, x, context, examples, prob
             totals, picked = lax.map(lambda block: of_block(*block), (blocks, index, is_index))
             return totals.reshape(-1)[: len(positions)], picked.sum(axis=0)
 
-        parts = [of_span(span, positions) for span, (positions, _) in enumerate(program.buckets)]
+        parts = [
+            of_position_group(number, positions)
+            for number, (positions, _) in enumerate(program.buckets)
+        ]
         totals, picked = zip(*parts, strict=True)
         return jnp.concatenate(totals), functools.reduce(jnp.add, picked)
 

@@ -53,17 +53,17 @@ class Explanation:
       steps: the model's operations that an edit reaches, or that cost anything.
       plain: multiplications and additions of one forward pass.
       incremental: multiplications and additions of one edit, its share of the clean pass included.
-      num_spans: into how many spans of consecutive positions an example is cut.
+      num_position_groups: into how many groups of consecutive positions an example is cut.
       worthwhile: what incremental="auto" decides.
     """
 
     steps: tuple[Step, ...]
     plain: float
     incremental: float
-    num_spans: int
+    num_position_groups: int
     worthwhile: bool
 
-    buckets = renamed_attribute("buckets", "num_spans")
+    buckets = renamed_attribute("buckets", "num_position_groups")
 
     def __str__(self) -> str:
         lines = [f"{'operation':28} {'result':>20} {'edited':>8} {'plain':>10} {'edit':>10}"]
@@ -76,9 +76,10 @@ class Explanation:
                 f"{_short(step.incremental):>10}{mark}"
             )
         gain = self.plain / max(self.incremental, 1.0)
+        num = self.num_position_groups
         lines.append(
             f"{_short(self.plain)} operations a forward pass, {_short(self.incremental)} an edit: "
-            f"{gain:.1f}× fewer{f', in {self.num_spans} spans' if self.num_spans > 1 else ''}; "
+            f"{gain:.1f}× fewer{f', in {num} groups of positions' if num > 1 else ''}; "
             f'incremental="auto" {"reuses" if self.worthwhile else "takes whole forward passes"}'
         )
         return "\n".join(lines)
@@ -143,9 +144,9 @@ def explain(
     shapes, platform, grid = as_shapes(params), jax.default_backend(), perturbation.grid
     costs = count_costs(apply_fn, shapes, example, context_shapes, grid, num_samples, platform)
     program = make_program(apply_fn, shapes, example, context_shapes, grid, platform, costs.buckets)
-    # The span in the middle stands for all.
-    span = (len(program.buckets) - 1) // 2
-    reached, spent = _edits(program, span, perturbation, num_samples, shapes, one)
+    # The position group in the middle stands for all.
+    position_group = (len(program.buckets) - 1) // 2
+    reached, spent = _edits(program, position_group, perturbation, num_samples, shapes, one)
     plain = _plain(program, shapes, one)
     shapes_of = jax.eval_shape(program.clean, shapes, *one).values
     steps = []
@@ -177,7 +178,12 @@ def _share(value: Value | None) -> float:
 
 
 def _edits(
-    program: Program, span: int, perturbation: Perturbation, samples: int, params: Any, one: Any
+    program: Program,
+    position_group: int,
+    perturbation: Perturbation,
+    samples: int,
+    params: Any,
+    one: Any,
 ) -> tuple[dict[int, Value], dict[int, float]]:
     """The values that edits of one position reach, and what operations cost for all of them."""
     x, context = one
@@ -187,7 +193,7 @@ def _edits(
 
     def edits(clean: CleanValues, index: Array, windows: Array) -> Array:
         def edit(window: Array) -> Array:
-            place, layout = Place(index), program.buckets[span][1]
+            place, layout = Place(index), program.buckets[position_group][1]
             out, values = propagate(
                 program.trace, clean.values, program.edited, layout, window[None], place
             )

@@ -119,7 +119,7 @@ class Reuse:
     """How clean values that an edit cannot reach are reused (`jaxsens.incremental`).
 
     Attributes:
-      num_spans: into how many spans of consecutive positions an example is cut.
+      num_position_groups: into how many groups of consecutive positions an example is cut.
       max_batch: the most edits that fit through the model at once.
       max_examples: the most examples whose clean values fit into memory at once.
       relative_cost: operations of an edit as a share of those of a whole pass.
@@ -127,7 +127,7 @@ class Reuse:
       is_required: whether incremental=True was asked for: what cannot be reused raises then.
     """
 
-    num_spans: int
+    num_position_groups: int
     max_batch: int
     max_examples: int
     relative_cost: float
@@ -199,7 +199,7 @@ class MeasurementJob:
             self.reuse.max_batch,
             num_positions,
             samples,
-            self.reuse.num_spans,
+            self.reuse.num_position_groups,
             -(-len(self.x) // at_once),
             self.reuse.max_examples,
         )

@@ -49,7 +49,7 @@ def choose_reuse(
     if incremental == "auto" and not costs.worthwhile:
         return None
     return Reuse(
-        num_spans=costs.buckets,
+        num_position_groups=costs.buckets,
         max_batch=max(1, budget.widest // costs.bytes),
         max_examples=budget.clean // costs.clean_bytes,
         relative_cost=costs.incremental / max(costs.plain, 1.0),

@@ -114,4 +114,4 @@ def test_an_old_attribute_warns_and_reads_the_new_one():
         [only] = into_buckets(SEQUENCES, (4,))
         assert only.rows is only.example_ids
         found = jaxsens.explain(parity, (), X, FLIP)
-        assert found.buckets == found.num_spans
+        assert found.buckets == found.num_position_groups
