@@ -19,7 +19,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 import jaxsens
 import jaxsens.models
 from benchmarks.workload import Setting, Weights, Workload, save_arrays
-from jaxsens.measurement.batching import Budget, rows_within
+from jaxsens.measurement.batching import ByteBudget, max_batch_within
 
 #: Every edit through the whole model, whatever `jaxsens.sensitivity` does by default.
 PLAIN: dict[str, Any] = {"incremental": False}
@@ -195,9 +195,9 @@ def _one_image_bytes(workload: Workload) -> int:
         jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in (one, *masks(workload.setting, one))
     )
     apply, tree = apply_function(workload.setting), variables(workload.weights)
-    ample = Budget(1 << 60)
-    bytes_per_row = ample.total // rows_within(ample.widest, apply, tree, example)
-    return bytes_per_row * workload.setting.num_positions * workload.num_samples
+    ample = ByteBudget(1 << 60)
+    bytes_per_input = ample.total // max_batch_within(ample.widest, apply, tree, example)
+    return bytes_per_input * workload.setting.num_positions * workload.num_samples
 
 
 def main(path: str) -> None:

@@ -120,7 +120,7 @@ def measure(
                 texts.buckets,
                 Perturbation(Tokens(), Resample(words.stop, first=words.start)),
                 config.num_samples,
-                places=lambda tokens: (tokens >= words.start) & (tokens < words.stop),
+                which_tokens=lambda tokens: (tokens >= words.start) & (tokens < words.stop),
                 **common,
             )
         grid = Tokens() if edit == "token" else Whole()
@@ -187,7 +187,7 @@ def train(config: Config, data: TextData, arm: TextArm, folder: RunFolder) -> Tr
 
 def _accuracy(arm: TextArm, variables: Any, texts: Encoded) -> float:
     hits: Sequence[np.ndarray] = [
-        correct(arm.model.apply, variables, b.tokens, texts.labels[b.rows], batch_size=100)
+        correct(arm.model.apply, variables, b.tokens, texts.labels[b.example_ids], batch_size=100)
         for b in texts.buckets
     ]
     return float(np.concatenate(hits).mean())

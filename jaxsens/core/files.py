@@ -18,7 +18,7 @@ UNUSABLE = re.compile(r"[\[\]*?\\]")
 
 
 class WorkdirError(ValueError):
-    """A folder cannot serve as the run folder of this run; the message is one line."""
+    """A folder cannot be the run folder of this run; the message is one line."""
 
 
 def write_atomic(path: Path | str, data: str | bytes) -> None:
@@ -53,11 +53,11 @@ def make_folder(path: Path) -> None:
 
 
 def put_folder(made: Path, path: Path) -> None:
-    """Gives a complete folder its name, in which nothing may be yet, all of it on the disk first.
+    """Renames a complete folder; all of its content is on the disk before it has its new name.
 
     Args:
-      made: the folder under another name, beside the new one.
-      path: its new name.
+      made: the folder under its temporary name, with the same parent.
+      path: its new name, which must not exist.
     """
     for folder, _, names in os.walk(made):
         for name in names:
@@ -75,7 +75,7 @@ def remove_folder(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """What was written to a file, or renamed in a folder, is on the disk on return."""
+    """Waits until what was written to a file, or renamed in a folder, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -84,12 +84,12 @@ def sync(path: Path) -> None:
 
 
 def temporary_name(name: str) -> str:
-    """What a file or folder is called until it is complete."""
+    """The name of a file or folder until it is complete."""
     return f".{name}.{os.getpid()}.tmp"
 
 
 def leftovers(folder: Path) -> Iterator[Path]:
-    """What a killed process left in a folder under a ``temporary_name``."""
+    """The files and folders that a killed process left in a folder under a ``temporary_name``."""
     for entry in folder.glob(".*.tmp"):
         owner = entry.name.removesuffix(".tmp").rpartition(".")[2]
         if owner.isdecimal():

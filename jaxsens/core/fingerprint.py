@@ -25,7 +25,7 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 
 
 def digest(value: Any) -> str:
-    """Sixteen hexadecimal digits that name a value by its content.
+    """Sixteen hexadecimal digits that are equal for values of equal content.
 
     Args:
       value: arrays, texts, numbers, functions, dataclasses (Flax modules too), and tuples, lists
@@ -59,7 +59,7 @@ def fingerprint(data: Any) -> dict[str, str]:
 
 
 def surroundings() -> dict[str, Any]:
-    """What else decides the bits of a run: versions, random numbers, device, cores."""
+    """What decides the bits of a run beside its data: versions, random generator, device, cores."""
     from jaxsens import __version__  # here, because jaxsens/__init__.py may import this module
 
     return {

@@ -1,4 +1,4 @@
-"""What can be read off a traced function: its equations, and the bytes of what they give."""
+"""What can be read off a traced function: its equations, and the bytes of their results."""
 
 import math
 from collections.abc import Iterator
@@ -8,13 +8,13 @@ import jax
 
 
 def output_bytes(jaxpr: Any) -> Iterator[int]:
-    """Bytes of what each equation of a function gives, those it calls included."""
+    """Bytes of the results of each equation of a function, and of the functions that it calls."""
     for equation in equations(jaxpr):
         yield sum(bytes_of(out.aval) for out in equation.outvars)
 
 
 def equations(jaxpr: Any) -> Iterator[Any]:
-    """The equations of a function, each followed by those that it calls."""
+    """The equations of a function, each followed by those of the functions that it calls."""
     for equation in jaxpr.eqns:
         yield equation
         for value in jax.tree.leaves(list(equation.params.values())):
@@ -24,6 +24,6 @@ def equations(jaxpr: Any) -> Iterator[Any]:
 
 
 def bytes_of(aval: Any) -> int:
-    """Of an array of this shape and dtype."""
+    """Bytes of an array with the shape and dtype of `aval`."""
     shape, dtype = getattr(aval, "shape", ()), getattr(aval, "dtype", None)
     return math.prod(shape) * getattr(dtype, "itemsize", 0)

@@ -8,10 +8,10 @@ _THREEFRY = "threefry2x32"
 
 
 def batch_invariant(key: PRNGKeyArray) -> PRNGKeyArray:
-    """The key itself, or a threefry key made of the words of another kind.
+    """The key itself if it is a threefry key, else a threefry key made of its words.
 
-    The draws of JAX's rbg keys change with the number of keys that are mapped over: they would
-    depend on the chunk size, the devices and on whether work is reused.
+    The draws of JAX's rbg keys change with the number of keys that `vmap` maps over: they would
+    depend on the chunk size, on the devices and on whether clean values are reused.
 
     >>> key = jax.random.key(0, impl="threefry2x32")
     >>> batch_invariant(key) is key

@@ -1,4 +1,4 @@
-"""What would not fit into memory is refused before it is tried, with the bytes it would need."""
+"""Refuses a computation that would not fit into memory before it starts, and says its bytes."""
 
 import os
 
@@ -11,16 +11,16 @@ def physical_bytes() -> int:
 def require(
     num_bytes: int, what: str, *, limit: int | None = None, remedy: str = "choose a smaller d"
 ) -> None:
-    """Refuses work that needs more memory than there is.
+    """Refuses a computation that needs more memory than there is.
 
     Args:
-      num_bytes: bytes that the work needs at its peak.
-      what: the work, for the message.
+      num_bytes: bytes that it needs at its peak.
+      what: what it computes, for the message.
       limit: bytes that may be used; default the main memory of this machine.
       remedy: what to do about it, for the message.
 
     Raises:
-      ValueError: the work needs more than the limit.
+      ValueError: it needs more than the limit.
 
     >>> require(2**40, "the cube of d=40", limit=2**30)
     Traceback (most recent call last):

@@ -26,19 +26,19 @@ from jaxsens.core.scalars import as_list, one_line
 #: Matrix products of every measurement run in full float32.
 PRECISION = "highest"
 
-#: Calls under way at a time, at the most: each holds memory.
-MAX_STREAMS = 8
+#: The most calls that run at the same time: each holds memory.
+MAX_CONCURRENT_CALLS = 8
 
 AXIS = "examples"
 SPLIT = PartitionSpec(AXIS)
-SAME = PartitionSpec()
+REPLICATED = PartitionSpec()
 
 
 def keep_compiled_programs() -> None:
-    """Keeps what takes long to compile in the user's cache folder, for later runs.
+    """Keeps programs that took long to compile in the user's cache folder, for later runs.
 
-    `JAX_COMPILATION_CACHE_DIR` says where else, as JAX has it. Without a home nothing is kept. A
-    program that cannot be read is compiled and kept again.
+    JAX's own variable `JAX_COMPILATION_CACHE_DIR` names another folder. A user without a home
+    folder has no cache. A program that cannot be read is compiled and stored again.
     """
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
         try:
@@ -71,7 +71,7 @@ def _forget_damaged_program(warning: str) -> bool:
 
 
 def local_mesh(devices: Any = None) -> Mesh:
-    """This process's devices (or the given ones) in a row."""
+    """The given devices, by default all of this process, as a mesh with the one axis "examples"."""
     if devices is None:
         return Mesh(np.array(jax.local_devices()), (AXIS,))
     chosen = as_list(devices)
@@ -92,15 +92,15 @@ def local_mesh(devices: Any = None) -> Mesh:
     return Mesh(np.array(chosen), (AXIS,))
 
 
-def num_streams(mesh: Mesh) -> int:
-    """Calls to have under way at a time, so that they keep the mesh busy.
+def num_concurrent_calls(mesh: Mesh) -> int:
+    """How many calls should run at the same time, so that they keep the mesh busy.
 
-    On a CPU as many as there are cores for a device: XLA spreads a large operation over cores, but
-    most operations of a measurement are small.
+    On a CPU that is the number of cores per device, since most operations of a measurement are too
+    small for XLA to spread them over cores. Elsewhere it is 1.
     """
     if platform(mesh) != "cpu":
         return 1
-    return max(1, min(MAX_STREAMS, num_cores() // mesh.size))
+    return max(1, min(MAX_CONCURRENT_CALLS, num_cores() // mesh.size))
 
 
 def num_cores() -> int:
@@ -109,27 +109,48 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
-def stream(call: int, num_streams: int) -> contextlib.AbstractContextManager:
-    """The call with this number, made inside, may run beside those of other streams.
+def concurrent_call(number: int, num_concurrent: int) -> contextlib.AbstractContextManager:
+    """A context in which a call of a compiled function may run beside earlier calls.
 
-    XLA's CPU client runs the calls of one thread in their order unless it is told otherwise. A
-    jaxlib that cannot be told runs them one after the other: slower, the same numbers.
+    XLA's CPU client runs the calls of one thread one after the other unless it is told which queue
+    (it says: execution stream) a call belongs to. A jaxlib that cannot be told is slower and gives
+    the same numbers.
+
+    Args:
+      number: counts the calls.
+      num_concurrent: how many may run at the same time.
     """
     tell = getattr(jaxlib.xla_client, "execution_stream_id", None)
-    if num_streams == 1 or tell is None:
+    if num_concurrent == 1 or tell is None:
         return contextlib.nullcontext()
-    return tell(call % num_streams)
+    return tell(number % num_concurrent)
 
 
 def over_devices(function: Callable, mesh: Mesh, in_specs: tuple) -> Callable:
-    """`function` on each device's share of the arguments marked `SPLIT`; outputs are split too."""
+    """Runs a function on every device of the mesh, each with its own share of the examples.
+
+    Args:
+      function: takes arrays of one device's examples and gives such arrays.
+      mesh: the devices.
+      in_specs: for each argument `SPLIT`, cut along its first axis, or `REPLICATED`.
+
+    Returns:
+      A function of whole arrays, whose results are split like its arguments.
+    """
     if mesh.size == 1:
         return function
     return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=SPLIT, check_vma=False)
 
 
-def place(tree: Any, mesh: Mesh, spec: PartitionSpec) -> Any:
-    """Puts arrays on the mesh, split along their first axis or the same on every device."""
+def place(tree: Any, mesh: Mesh, partition: PartitionSpec) -> Any:
+    """Puts arrays on the mesh.
+
+    Args:
+      tree: a pytree of arrays.
+      mesh: the devices.
+      partition: `SPLIT` cuts every array along its first axis, `REPLICATED` gives every device all
+        of it.
+    """
 
     def put(leaf):
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
@@ -140,19 +161,19 @@ def place(tree: Any, mesh: Mesh, spec: PartitionSpec) -> Any:
                     "(jax.device_put with an empty PartitionSpec)"
                 )
             leaf = leaf.addressable_data(0)
-        return jax.device_put(leaf, NamedSharding(mesh, spec))
+        return jax.device_put(leaf, NamedSharding(mesh, partition))
 
     return jax.tree.map(put, tree)
 
 
 def host_share(num_examples: int) -> slice:
-    """The examples that this process measures: a contiguous share."""
+    """The contiguous part of 0 … num_examples - 1 that this process measures."""
     bounds = _host_bounds(num_examples)
     return slice(bounds[jax.process_index()], bounds[jax.process_index() + 1])
 
 
 def gather_hosts(local: np.ndarray, num_examples: int) -> np.ndarray:
-    """All processes' shares, in order, on every process."""
+    """The results of all processes, in the order of the examples, on every process."""
     if jax.process_count() == 1:
         return local
     # Gathering needs equal shapes; shares differ by at most one example.
@@ -165,7 +186,7 @@ def gather_hosts(local: np.ndarray, num_examples: int) -> np.ndarray:
 
 
 def largest_of_hosts(value: float) -> float:
-    """The largest of all processes' values; all of them must ask."""
+    """The largest of all processes' values; every process must call this."""
     if jax.process_count() == 1:
         return value
     return float(multihost_utils.process_allgather(np.asarray(value, np.float32)).max())

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-#: Indices, ids and draws are counted in 32 bits on every device.
-MOST = 2**31 - 1
+#: The largest index, id or count: devices count in 32 bits.
+MAX_INT32 = 2**31 - 1
 
 
 def as_whole(value: Any) -> int | None:
@@ -41,17 +41,17 @@ def as_real(value: Any) -> float | None:
 
 
 def whole_number(name: str, value: Any) -> int:
-    """The number; ValueError unless it is a whole one from 1 to what 32 bits hold."""
+    """The whole number that `value` is; ValueError unless it is from 1 to 2³¹ - 1."""
     number = as_whole(value)
     if number is None or number < 1:
         raise ValueError(f"{name} must be a whole number >= 1; got {one_line(value)}")
-    if number > MOST:
-        raise ValueError(f"{name} must be at most {MOST}, which 32 bits hold; got {number}")
+    if number > MAX_INT32:
+        raise ValueError(f"{name} must be at most {MAX_INT32}, which 32 bits hold; got {number}")
     return number
 
 
-def spread(owner: str, name: str, value: Any) -> float:
-    """The size of a noise; ValueError unless it is finite and not negative."""
+def noise_size(owner: str, name: str, value: Any) -> float:
+    """A standard deviation, radius or scale; ValueError unless it is finite and at least 0."""
     number = as_real(value)
     if number is None or not 0 <= number < math.inf:
         raise ValueError(f"{owner} needs a finite {name} >= 0; got {one_line(value)}")
@@ -59,7 +59,7 @@ def spread(owner: str, name: str, value: Any) -> float:
 
 
 def one_line(value: Any) -> str:
-    """Its text, shortened, in one line.
+    """The `repr` of a value in one line of at most 200 characters, for error messages.
 
     >>> one_line(np.zeros((2, 2)))
     'array([[0., 0.], [0., 0.]])'
@@ -69,7 +69,7 @@ def one_line(value: Any) -> str:
 
 
 def as_list(value: Any) -> list[Any] | None:
-    """The items of a sequence, or None: an array of one number has none."""
+    """The items of anything that can be iterated over, or None for what cannot."""
     try:
         return list(value)
     except TypeError:
@@ -77,18 +77,19 @@ def as_list(value: Any) -> list[Any] | None:
 
 
 def check_hashable(name: str, value: Any) -> None:
-    """Raises ValueError for what cannot be static in a compiled program."""
+    """Raises ValueError for what cannot be hashed, since compiled programs are found by hash."""
     try:
         hash(value)
     except TypeError:
         raise ValueError(
-            f"{name} must be hashable, as programs are kept by it: use functions and frozen "
-            f"dataclasses without lists, dicts or arrays inside; got {one_line(value)}"
+            f"{name} must be hashable, since compiled programs are found by its hash: use "
+            "functions and frozen dataclasses without lists, dicts or arrays inside; "
+            f"got {one_line(value)}"
         ) from None
 
 
 def _scalar(value: Any) -> Any:
-    """A number out of an array of one, if it is one; a bool is None."""
+    """The value itself, or the number in an array of no axes; None for a bool."""
     if getattr(value, "shape", None) == () and hasattr(value, "dtype"):
         with contextlib.suppress(Exception):
             value = np.asarray(value).item()

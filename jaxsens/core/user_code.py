@@ -21,13 +21,17 @@ _NEEDS_VALUES = (
 
 
 @contextlib.contextmanager
-def called(function: str, *, advice: str = "", **arguments: Any) -> Iterator[None]:
-    """Turns what a user's function raises into one line that says how it was called.
+def user_call(function: str, *, advice: str = "", **arguments: Any) -> Iterator[None]:
+    """Wraps a call of a user's function, whose error becomes one line that says how it was called.
 
     Args:
-      function: what it is, as the user knows it.
-      advice: what may help if the function takes other arguments.
-      **arguments: what it is called with, shown by shapes.
+      function: its name, as the user knows it.
+      advice: what to try if the function takes another number of arguments.
+      **arguments: what it is called with, of which shapes and dtypes are shown.
+
+    Raises:
+      TypeError: the function raised one, or needs values where JAX traces it.
+      ValueError: the function raised anything else.
     """
     try:
         yield
@@ -37,7 +41,7 @@ def called(function: str, *, advice: str = "", **arguments: Any) -> Iterator[Non
 
 
 def described(tree: Any) -> str:
-    """A pytree by the shapes and dtypes of its arrays.
+    """The shapes and dtypes of the first four arrays of a pytree.
 
     >>> import jax.numpy as jnp
     >>> described({"w": jnp.ones((2, 3)), "b": jnp.ones(3)})
@@ -76,6 +80,6 @@ def _one_line(error: Exception, call: str, advice: str) -> Exception:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says first, shortened."""
+    """The first line of an error's message, at most 300 characters."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
     return text if len(text) <= 300 else text[:297] + "..."

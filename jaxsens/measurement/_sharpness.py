@@ -1,4 +1,4 @@
-"""The same question asked of the weights: does noise on them change the output?
+"""Sharpness: how far random noise on the weights changes the output.
 
     E_x E_θ' Δ( f_θ(x), f_θ'(x) ),    θ' = θ + noise
 
@@ -24,12 +24,17 @@ from jaxtyping import Array, ArrayLike, Int, PRNGKeyArray
 
 from jaxsens.core import runtime
 from jaxsens.core.scalars import whole_number
-from jaxsens.core.user_code import called
+from jaxsens.core.user_code import user_call
 from jaxsens.measurement import arguments, lookups
-from jaxsens.measurement.batching import budget, make_plan, rows_within
-from jaxsens.measurement.jobs import ApplyFn, Progress
+from jaxsens.measurement.batching import byte_budget, make_plan, max_batch_within
+from jaxsens.measurement.jobs import ApplyFn, ProgressCallback
 from jaxsens.measurement.sharpness_estimate import SharpnessEstimate, SharpnessProvenance
-from jaxsens.measurement.weight_draws import PerturbedApplyFn, Question, Work, measure
+from jaxsens.measurement.weight_draws import (
+    PerturbedApplyFn,
+    SharpnessJob,
+    SharpnessSpec,
+    measure,
+)
 from jaxsens.perturbations import weight_noise
 from jaxsens.perturbations.weight_noise import WeightNoise
 
@@ -48,43 +53,54 @@ def sharpness(
     perturbed_batch: int = 100,
     chunk_bytes: int | None = None,
     devices: Sequence[jax.Device] | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> SharpnessEstimate:
-    """Change of a model's output under random noise on its weights, with its error bars.
+    """How far random noise on a model's weights changes its output, with error bars.
 
-    Each device holds S + 1 copies of the perturbed weights, and as much again while they are drawn;
-    where that is more than `sharpness_engine.WEIGHT_BYTES`, the draws come in several rounds.
+        E_x E_θ' Δ( f_θ(x), f_θ'(x) ),    θ' = θ + noise
+
+    where Δ is the flip of the prediction, the L1 change and the squared change of the logits and,
+    with labels, the increase of the cross-entropy: all from the same passes.
+
+    Each device holds S + 1 copies of the selected weights, and as much again while they are drawn;
+    if that is more than 1 GiB, the draws are made in several rounds.
 
     Args:
-      apply_fn: `apply_fn(params, x) -> logits`, (n, …) to (n, C), or (n,) for the sign of a score;
-        without randomness. Pass the same function object again and nothing is compiled again.
+      apply_fn: `apply_fn(params, x) -> logits`, (n, …) to (n, C), or to (n,) if the sign of a score
+        is the prediction; without randomness. Pass the same function object again and nothing is
+        compiled again.
       params: the model's parameters, any pytree of arrays. Integers, bools and random keys among
         them are never perturbed.
       x: (n, …) inputs.
       perturbation: `Gaussian(sigma=…)` adds N(0, σ²) to every weight, `Sphere(radius)` moves all
         of them by exactly that norm, `Relative(scale)` each leaf in proportion to its own norm.
-      num_samples: S, draws of the weights. Below 2 there is no interval.
-      key: a JAX random key. With the same key, every model gets the same noise.
-      y: (n,) class indices, for the loss; of a model with one score, 0 or 1, the score being the
-        log-odds of 1.
+      num_samples: S, the draws of the weights. With a single draw there is no interval.
+      key: a JAX random key; it decides the noise. Models with parameters of the same shapes get the
+        same noise from the same key.
+      y: (n,) class indices, for the loss. For a model with one score they are 0 or 1, and the score
+        is the log-odds of 1.
       mask: which leaves to perturb: a pytree of bools with the structure of `params` or a prefix of
         it, default all. Running statistics are not weights: for Flax variables with BatchNorm give
         `{"params": True, "batch_stats": False}`.
       perturbed_apply_fn: `(params, x, key) -> logits` for the perturbed pass, default `apply_fn`:
         for a comparison with code that leaves dropout on there, or takes statistics of the batch.
         It has its own key for every draw and batch.
-      perturbed_batch: how many consecutive examples `perturbed_apply_fn` gets at a time, and
-        nothing beside them; the last batch may be smaller. `chunk_bytes` has no say then.
-      chunk_bytes: memory that the intermediates of one call may take, beside S perturbed copies of
-        the weights; default by device.
+      perturbed_batch: how many consecutive examples `perturbed_apply_fn` gets together, and nothing
+        beside them; the last batch may be smaller. `chunk_bytes` is ignored then.
+      chunk_bytes: memory that the intermediates of one call may take, beside the copies of the
+        weights; default by device.
       devices: devices to use; default all of this process. Changes no number.
-      progress: called with (passes done, all, running mean of the flips).
+      progress: called now and then with (perturbed passes done, all of them, running mean of the
+        flips).
 
     Returns:
-      The estimate. Every process of a multi-host job returns the whole.
+      The estimate: `.flips`, `.l1`, `.squared` and, with y, `.loss`, each with `.mean`, `.ci()` and
+      the changes (n, S). Every process of a multi-host job returns the whole.
 
     Raises:
-      ValueError: for inputs that do not fit each other, and for non-finite logits.
+      ValueError: arguments do not fit each other; ids have no row in the model's table; logits, or
+        their changes, are not finite.
+      TypeError: the model cannot be traced by JAX.
 
     >>> import jax, jax.numpy as jnp
     >>> from jaxsens import Sphere, sharpness
@@ -103,30 +119,31 @@ def sharpness(
     arguments.check_params(params)
     selected = weight_noise.select(params, mask)
     num_draws = whole_number("num_samples", num_samples)
-    together = whole_number("perturbed_batch", perturbed_batch)
-    batch = None if perturbed_apply_fn is None else together
+    fixed_batch: int | None = whole_number("perturbed_batch", perturbed_batch)
+    if perturbed_apply_fn is None:
+        fixed_batch = None
     num_classes = _checked_outputs(apply_fn, perturbed_apply_fn, params, x, key)
     lookups.check_ids(apply_fn, params, (x,), x)
     labels = None if y is None else _checked_labels(y, len(x), num_classes)
 
     mesh = runtime.local_mesh(devices)
-    room = budget(chunk_bytes, runtime.platform(mesh))
+    budget = byte_budget(chunk_bytes, runtime.platform(mesh))
     example = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
     with jax.default_matmul_precision(runtime.PRECISION):
-        work = Work(
-            question=Question(apply_fn, perturbed_apply_fn, selected),
+        job = SharpnessJob(
+            spec=SharpnessSpec(apply_fn, perturbed_apply_fn, selected),
             noise=perturbation,
-            params=runtime.place(params, mesh, runtime.SAME),
+            params=runtime.place(params, mesh, runtime.REPLICATED),
             x=x,
             labels=labels,
             num_draws=num_draws,
-            key=runtime.place(key, mesh, runtime.SAME),
+            key=runtime.place(key, mesh, runtime.REPLICATED),
             mesh=mesh,
-            plan=make_plan(rows_within(room.widest, apply_fn, params, example), 1),
-            batch=batch,
+            plan=make_plan(max_batch_within(budget.widest, apply_fn, params, example), 1),
+            fixed_batch=fixed_batch,
             progress=progress,
         )
-        tables = measure(work)
+        tables = measure(job)
     return SharpnessEstimate.of(
         tables,
         SharpnessProvenance(
@@ -138,8 +155,8 @@ def sharpness(
             device=runtime.device_kind(mesh),
             num_devices=mesh.size * jax.process_count(),
             seconds=time.perf_counter() - started,
-            num_passes=work.num_passes,
-            perturbed_batch=batch,
+            num_passes=job.num_passes,
+            perturbed_batch=fixed_batch,
         ),
     )
 
@@ -162,7 +179,7 @@ def _checked_outputs(
     if jnp.issubdtype(out.dtype, jnp.complexfloating):
         raise ValueError(f"apply_fn must give real logits; got {out.dtype}: take their real part")
     if perturbed_apply_fn is not None:
-        with called("perturbed_apply_fn", params=params, x=batch, key=key):
+        with user_call("perturbed_apply_fn", params=params, x=batch, key=key):
             other = jax.eval_shape(perturbed_apply_fn, params, batch, key)
         if getattr(other, "shape", None) != shape:
             got = getattr(other, "shape", type(other).__name__)

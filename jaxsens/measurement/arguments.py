@@ -1,7 +1,8 @@
-"""What a measurement is asked about, checked before anything is computed.
+"""Checks of what users pass to a measurement, before anything is computed.
 
-Every check says in one line what was expected, what came, and what to do. Arguments are typed `Any`
-here, since what comes is whatever a user wrote; what goes on is typed by what it became.
+Every error says in one line what was expected, what came, and what to do. `checked_…` functions
+return the value in its proper type, `check_…` functions only raise. Arguments are typed `Any`,
+since a user may pass anything.
 """
 
 import math
@@ -15,10 +16,10 @@ import numpy as np
 from jaxtyping import Bool, Int, PRNGKeyArray, Shaped
 
 from jaxsens.core.keys import batch_invariant
-from jaxsens.core.scalars import MOST, as_real, as_whole, check_hashable, one_line
-from jaxsens.core.user_code import called, described, first_line
+from jaxsens.core.scalars import MAX_INT32, as_real, as_whole, check_hashable, one_line
+from jaxsens.core.user_code import described, first_line, user_call
 from jaxsens.measurement import metrics
-from jaxsens.measurement.packing import outside
+from jaxsens.measurement.packing import first_out_of_bounds
 from jaxsens.perturbations.perturbation import Perturbation, is_edit, is_grid
 
 
@@ -37,7 +38,7 @@ def checked_perturbation(perturbation: Any) -> Perturbation:
 
 
 def check_function(name: str, function: Any, *, optional: bool = False) -> None:
-    """Raises ValueError unless this is a function that a compiled program can be kept by."""
+    """Raises ValueError unless this is a hashable function."""
     if optional and function is None:
         return
     if not callable(function):
@@ -46,7 +47,7 @@ def check_function(name: str, function: Any, *, optional: bool = False) -> None:
 
 
 def check_progress(progress: Any) -> None:
-    """Raises ValueError for what cannot be called when the first examples are done."""
+    """Raises ValueError unless this is a function or None."""
     if progress is not None and not callable(progress):
         raise ValueError(
             f"progress must be a function (done, all, mean) or None; got {one_line(progress)}"
@@ -54,7 +55,7 @@ def check_progress(progress: Any) -> None:
 
 
 def typed_key(key: Any) -> PRNGKeyArray:
-    """One key of the new kind, from a key of either kind; ValueError for anything else."""
+    """A typed key (`jax.random.key`), also from an old one (`PRNGKey`); ValueError otherwise."""
     if not hasattr(key, "dtype"):
         raise ValueError(f"key must be a JAX random key, jax.random.key(seed); got {one_line(key)}")
     check_known("key", key)
@@ -103,7 +104,7 @@ def as_numbers(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
 
 
 def as_array(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
-    """An array in the dtype that JAX would make of it, and the same whole numbers.
+    """An array in the dtype that JAX would give it; ValueError if whole numbers do not fit.
 
     JAX works in 32 bits: an id of 2³² would become 0 without a word.
     """
@@ -113,15 +114,15 @@ def as_array(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
         low, high = int(array.min()), int(array.max())
         if low < np.iinfo(dtype).min or high > np.iinfo(dtype).max:
             raise ValueError(
-                f"{name} must hold numbers that {dtype} holds, as JAX computes in it; got numbers "
-                f"from {low} to {high}"
+                f"{name} must hold numbers that fit into {dtype}, in which JAX computes; got "
+                f"numbers from {low} to {high}"
             )
     with np.errstate(over="ignore"):
         return array.astype(dtype, copy=False)
 
 
 def checked_examples(x: Any) -> Shaped[np.ndarray, "n ..."]:
-    """At least one example."""
+    """(n, …) at least one example; ValueError for none."""
     x = as_array("x", x)
     if x.ndim == 0 or len(x) == 0:
         raise ValueError(f"x has no examples: its shape is {x.shape}")
@@ -129,7 +130,7 @@ def checked_examples(x: Any) -> Shaped[np.ndarray, "n ..."]:
 
 
 def checked_inputs(x: Any, perturbation: Perturbation) -> Shaped[np.ndarray, "n ..."]:
-    """At least one example, all finite, each with a position to edit."""
+    """(n, …) at least one example, all finite and with a position to edit; else ValueError."""
     x = checked_examples(x)
     if perturbation.needs_pool and len(x) < 2:
         raise ValueError(f"{perturbation.edit!r} needs at least 2 examples; got {len(x)}")
@@ -147,7 +148,7 @@ def checked_inputs(x: Any, perturbation: Perturbation) -> Shaped[np.ndarray, "n 
 def check_grid(perturbation: Perturbation, shape: tuple[int, ...]) -> None:
     """Raises ValueError unless the grid has windows for examples of this shape.
 
-    A grid's own ValueError says more than one about it could.
+    A ValueError of the grid itself is passed on, since it says best what is wrong.
     """
     grid = perturbation.grid
     try:
@@ -170,7 +171,7 @@ def check_grid(perturbation: Perturbation, shape: tuple[int, ...]) -> None:
 
 
 def checked_mask(mask: Any, n: int, num_positions: int) -> Bool[np.ndarray, "n T"]:
-    """Which positions to measure; at least one."""
+    """(n, T), true at the positions to measure; ValueError if there is none."""
     if mask is None:
         return np.ones((n, num_positions), bool)
     mask = as_array("mask", mask)
@@ -185,53 +186,59 @@ def checked_mask(mask: Any, n: int, num_positions: int) -> Bool[np.ndarray, "n T
     return mask
 
 
-def checked_names(names: Any, n: int, perturbation: Perturbation) -> Int[np.ndarray, " n"]:
-    """The numbers that stand for the examples in their keys."""
-    if names is None:
+def checked_example_ids(ids: Any, n: int, perturbation: Perturbation) -> Int[np.ndarray, " n"]:
+    """The numbers that stand for the examples in the keys of their draws; default 0 … n-1."""
+    if ids is None:
         return np.arange(n, dtype=np.int32)
     if perturbation.needs_pool:
-        raise ValueError(f"{perturbation.edit!r} looks at all examples: it takes no names")
-    names = as_array("names", names)
-    if names.shape != (n,) or not np.issubdtype(names.dtype, np.integer) or names.min() < 0:
         raise ValueError(
-            f"names must be n = {n} whole numbers >= 0; got {names.dtype} of shape {names.shape}"
+            f"{perturbation.edit!r} finds other examples by their index in x: leave example_ids out"
         )
-    if names.max() > MOST:
-        raise ValueError(f"names must be at most {MOST}, which 32 bits hold; got {names.max()}")
-    values, counts = np.unique(names, return_counts=True)
+    ids = as_array("example_ids", ids)
+    if ids.shape != (n,) or not np.issubdtype(ids.dtype, np.integer) or ids.min() < 0:
+        raise ValueError(
+            f"example_ids must be n = {n} whole numbers >= 0; got {ids.dtype} of shape {ids.shape}"
+        )
+    if ids.max() > MAX_INT32:
+        raise ValueError(
+            f"example_ids must be at most {MAX_INT32}, which 32 bits hold; got {ids.max()}"
+        )
+    values, counts = np.unique(ids, return_counts=True)
     if len(values) < n:
         raise ValueError(
-            "names must differ, since examples of one name have one noise; "
+            "example_ids must differ, since examples with the same id get the same noise; "
             f"got {values[counts > 1][0]} more than once"
         )
-    return names.astype(np.int32)
+    return ids.astype(np.int32)
 
 
 def checked_context(context: Any, n: int) -> tuple[Any, ...]:
-    """Nothing, or what belongs to each example."""
+    """() without a context, else a tuple with the pytree of (n, …) arrays."""
     if context is None:
         return ()
     context = jax.tree.map(lambda leaf: as_array("context", leaf), context)
     for values in jax.tree.leaves(context):
         if values.shape[:1] != (n,):
-            raise ValueError(f"context must have n = {n} rows; got an array of {values.shape}")
+            raise ValueError(
+                f"context must hold arrays with n = {n} examples; got one of shape {values.shape}"
+            )
     return (context,)
 
 
 def check_params(params: Any) -> None:
-    """Raises ValueError for leaves that are no arrays or numbers."""
+    """Raises ValueError if a leaf is neither an array nor a number."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         check_known("params", leaf)
         if _shape_of(leaf) is None or isinstance(leaf, jax.ShapeDtypeStruct):
             name = jax.tree_util.keystr(path)
             raise ValueError(
-                f"params must be a pytree of arrays; got {one_line(leaf)} at params{name}: close "
-                "apply_fn over what is no array"
+                f"params must be a pytree of arrays; got {one_line(leaf)} at params{name}: let "
+                "apply_fn hold what is no array"
             )
 
 
 def _shape_of(leaf: Any) -> tuple[int, ...] | None:
-    """What JAX takes for the shape of this; None if it takes it for no array."""
+    """The shape that JAX sees in a value; None if it is no array to JAX."""
     try:
         return jax.typeof(leaf).shape
     except (OverflowError, TypeError, ValueError):
@@ -239,7 +246,7 @@ def _shape_of(leaf: Any) -> tuple[int, ...] | None:
 
 
 def shapes(inputs: Any, *leading: int) -> Any:
-    """The shapes of one example, or of a batch of as many as the leading axis says."""
+    """The shapes of one example of (n, …) arrays or, with a leading axis given, of a batch."""
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct((*leading, *a.shape[1:]), a.dtype), inputs)
 
 
@@ -260,16 +267,16 @@ def checked_samples(num_samples: Any, perturbation: Perturbation, shape: tuple[i
             )
         samples = whole
     num_positions = perturbation.num_positions(shape)
-    if samples * num_positions > MOST:
+    if samples * num_positions > MAX_INT32:
         raise ValueError(
-            f"num_samples must leave at most {MOST} draws per example; got {samples} at each of "
-            f"{num_positions} positions"
+            f"num_samples must leave at most {MAX_INT32} draws per example; got {samples} at each "
+            f"of {num_positions} positions"
         )
     return samples
 
 
 def checked_tolerance(tolerance: Any) -> float | None:
-    """Half the length of the interval to reach, or None."""
+    """The tolerance as a number, or None; ValueError unless it is positive and finite."""
     if tolerance is None:
         return None
     number = as_real(tolerance)
@@ -281,7 +288,7 @@ def checked_tolerance(tolerance: Any) -> float | None:
 
 
 def checked_positions(positions: Any, tolerance: float | None) -> Literal["all", "random"]:
-    """Which positions are drawn; a tolerance draws them at random."""
+    """Which positions are measured: with a tolerance random ones, by default all."""
     if positions is not None and not (
         isinstance(positions, str) and positions in ("all", "random")
     ):
@@ -314,31 +321,34 @@ def checked_incremental(incremental: Any) -> bool | Literal["auto"]:
 def check_edit(
     perturbation: Perturbation, x: np.ndarray, key: PRNGKeyArray, *, exact: bool
 ) -> None:
-    """Lets the edit refuse these windows before the model is looked at."""
+    """Traces the edit by shapes alone, so that it can refuse windows before the model is traced."""
     pool = jax.ShapeDtypeStruct(x.shape, x.dtype)
     first = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
-    with called(f"perturbation.edit {one_line(perturbation.edit)}", x=first):
+    with user_call(f"perturbation.edit {one_line(perturbation.edit)}", x=first):
         jax.eval_shape(perturbation, key, first, 0, pool=pool, example=0)
         if exact:
             jax.eval_shape(perturbation.replacement, 0, first, 0)
 
 
 def check_outputs(apply_fn: Callable, params: Any, inputs: Any, metric: metrics.Metric) -> None:
-    """Traces model and metric by shapes alone: logits, or for other metrics any rows."""
+    """Traces model and metric by shapes alone; ValueError unless they give what they should.
+
+    The label flip needs logits (n, C) or scores (n,); other metrics take outputs (n, …).
+    """
     ranks = (1, 2) if metric == metrics.label_flip else range(1, 9)
     out = checked_logits(apply_fn, params, shapes(inputs, 2), ranks)
     one = jax.ShapeDtypeStruct(out.shape[1:], out.dtype)
-    with called(f"metric {metric.name!r}", clean=one, perturbed=one):
+    with user_call(f"metric {metric.name!r}", clean=one, perturbed=one):
         jax.eval_shape(metric, one, one)
 
 
 def checked_logits(apply_fn: Callable, params: Any, batch: Any, ranks: Container[int]) -> Any:
-    """The shape of what the model makes of a batch, which has a row for each example."""
+    """The shape of the model's output for a batch; ValueError unless it has an allowed rank."""
     advice = "if it takes more than params and x, give that as context="
     if len(batch) > 1:
         advice = "if it takes params and x alone, leave context= out"
     given = dict(zip(("x", "context"), batch, strict=False))
-    with called("apply_fn", advice=advice, params=params, **given):
+    with user_call("apply_fn", advice=advice, params=params, **given):
         out = jax.eval_shape(apply_fn, params, *batch)
     shape = getattr(out, "shape", None)
     n = batch[0].shape[0]
@@ -354,7 +364,7 @@ def checked_logits(apply_fn: Callable, params: Any, batch: Any, ranks: Container
 def check_shapes(
     apply_fn: Callable, params: Any, x: Any, context: tuple, perturbation: Perturbation
 ) -> None:
-    """Lets grid and model be tried on shapes, of arrays or without any, before they are traced."""
+    """Raises ValueError unless grid and model fit the shapes of params, x and context."""
     for name, tree in (("params", params), ("x", x), ("context", context)):
         for leaf in jax.tree.leaves(tree):
             shape = _shape_of(leaf)
@@ -370,12 +380,12 @@ def check_shapes(
 
 def check_bounds(metric: metrics.Metric, totals: np.ndarray, counts: np.ndarray) -> None:
     """Raises ValueError if what was measured lies outside the metric's own bounds."""
-    place = outside(totals, counts, (metric.lower, metric.upper))
-    if place is None:
+    found = first_out_of_bounds(totals, counts, (metric.lower, metric.upper))
+    if found is None:
         return
-    example, position = place
+    example, position = found
     raise ValueError(
         f"metric {metric.name!r} has bounds [{metric.lower:g}, {metric.upper:g}], but its mean is "
-        f"{totals[place] / counts[place]:g} at position {position} of example {example}: declare "
+        f"{totals[found] / counts[found]:g} at position {position} of example {example}: declare "
         "its range with Metric(name, change, lower, upper)"
     )

@@ -1,9 +1,9 @@
-"""How a measurement is cut to fit a byte budget.
+"""How a measurement is cut into batches that fit a byte budget.
 
-A forward pass of the model on `rows` inputs at once has intermediates of at most rows × (bytes of
-the widest one of one input). On a CPU the fastest choice is the largest number of rows whose
-intermediates stay in the cache; on an accelerator, as many as fill it. Several are alive at a time,
-so the widest gets a share of the budget, and clean values that are kept for reuse another.
+A forward pass of the model on b inputs has intermediates of at most b × (bytes of the widest one
+for one input). On a CPU the fastest b is the largest whose intermediates stay in the cache; on an
+accelerator, the largest that fits into memory. Several intermediates are alive at the same time, so
+the widest gets one share of the budget, and the clean values that edits reuse another.
 
 Assumption: intermediates grow linearly with the number of inputs, which holds for any model that
 treats its inputs independently.
@@ -20,16 +20,17 @@ import jax
 from jaxsens.core.jaxprs import bytes_of, output_bytes
 from jaxsens.core.scalars import as_whole, one_line
 
-#: Bytes that the intermediates of one call may take together. On a CPU every core has a call under
-#: way; with 3 MB each for the widest intermediate, the sixteenth part, the papers' models were
-#: fastest, or within a fifth of it (1 to 16 MB tried).
+#: Bytes that the intermediates of one call may take together. On a CPU every core runs one call;
+#: with 3 MB for the widest intermediate, a sixteenth of the budget, the papers' models were at most
+#: a fifth slower than with the best of 1 to 16 MB.
 DEFAULT_BYTES = {"cpu": 48 << 20, "gpu": 8 << 30, "tpu": 8 << 30}
 
-#: Examples that one jitted call takes at the most: enough to hide the dispatch, few enough for a
+#: The most examples of one jitted call: enough to hide the cost of calling it, few enough for a
 #: progress bar that moves.
 MAX_CHUNK = 256
 
-#: Examples that go through the model together where they share what a position takes from it.
+#: The most examples that go through the model together by reuse, where they share what a position
+#: needs of the weights.
 MAX_GROUP = 16
 
 #: From this many groups on, padding the last one costs little.
@@ -37,104 +38,114 @@ _MANY_GROUPS = 4
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """Static sizes of one jitted call on one device.
 
     Attributes:
       chunk: examples given to a call (the last call may use fewer of them).
       group: examples that go through the model together.
-      block: what goes through the model together: (position, sample) pairs of an example or, with
-        buckets, its positions with all their samples.
-      buckets: into how many buckets positions are cut; 0 for whole forward passes.
-      samples: with buckets, samples of a position that go through the model together.
+      block: how many edits of each of them go through the model together: (position, sample)
+        pairs or, with reuse, positions with all their samples.
+      num_position_groups: into how many groups of consecutive positions reuse cuts an example; 0
+        for whole forward passes.
+      samples: with reuse, samples of a position that go through the model together.
     """
 
     chunk: int
     group: int
     block: int
-    buckets: int = 0
+    num_position_groups: int = 0
     samples: int = 0
 
 
-def make_plan(rows: int, num_pairs: int) -> Plan:
-    """Cuts `num_pairs` edits per example into passes of at most `rows` inputs.
+def make_plan(max_batch: int, num_pairs: int) -> BatchPlan:
+    """Cuts `num_pairs` edits per example into passes of at most `max_batch` inputs.
 
-    >>> make_plan(rows=1000, num_pairs=245)
-    Plan(chunk=256, group=4, block=245, buckets=0, samples=0)
-    >>> make_plan(rows=100, num_pairs=245)
-    Plan(chunk=256, group=1, block=82, buckets=0, samples=0)
+    >>> make_plan(max_batch=1000, num_pairs=245)
+    BatchPlan(chunk=256, group=4, block=245, num_position_groups=0, samples=0)
+    >>> make_plan(max_batch=100, num_pairs=245)
+    BatchPlan(chunk=256, group=1, block=82, num_position_groups=0, samples=0)
     """
-    if rows >= num_pairs:
-        group = min(rows // num_pairs, MAX_CHUNK)
-        return Plan(chunk=MAX_CHUNK // group * group, group=group, block=num_pairs)
-    return Plan(chunk=MAX_CHUNK, group=1, block=_even(num_pairs, rows))
+    if max_batch >= num_pairs:
+        group = min(max_batch // num_pairs, MAX_CHUNK)
+        return BatchPlan(chunk=MAX_CHUNK // group * group, group=group, block=num_pairs)
+    return BatchPlan(chunk=MAX_CHUNK, group=1, block=_even(num_pairs, max_batch))
 
 
 def make_reuse_plan(
-    rows: int,
+    max_batch: int,
     num_positions: int,
     samples: int,
-    buckets: int,
+    num_position_groups: int,
     num_examples: int,
-    most_examples: int = MAX_GROUP,
-) -> Plan:
-    """Cuts the positions of a bucket, with all their samples, into passes of at most `rows` edits.
+    max_examples: int = MAX_GROUP,
+) -> BatchPlan:
+    """Cuts the positions of a position group, with all their samples, into passes by reuse.
 
-    Examples share what a position takes from the weights, so some of them go together. Where a call
-    has few, they are cut evenly; where it has many, the plan does not depend on how many.
+    Examples share what a position needs of the weights, so some of them go together. Where a call
+    has few examples, they are grouped evenly; where it has many, the plan does not depend on their
+    number, so that a model is not compiled again for another number.
 
-    >>> make_reuse_plan(rows=160, num_positions=49, samples=5, buckets=1, num_examples=1000)
-    Plan(chunk=256, group=16, block=2, buckets=1, samples=5)
-    >>> make_reuse_plan(rows=160, num_positions=49, samples=5, buckets=1, num_examples=20)
-    Plan(chunk=256, group=10, block=3, buckets=1, samples=5)
-    >>> make_reuse_plan(rows=160, num_positions=49, samples=400, buckets=1, num_examples=20)
-    Plan(chunk=256, group=1, block=1, buckets=1, samples=134)
-    >>> make_reuse_plan(160, 49, samples=5, buckets=1, num_examples=1000, most_examples=2)
-    Plan(chunk=256, group=2, block=13, buckets=1, samples=5)
+    Args:
+      max_batch: the most edits in one pass.
+      num_positions: T.
+      samples: S.
+      num_position_groups: into how many groups the positions are cut.
+      num_examples: examples of one call.
+      max_examples: the most examples that may go together.
+
+    >>> make_reuse_plan(160, 49, samples=5, num_position_groups=1, num_examples=1000)
+    BatchPlan(chunk=256, group=16, block=2, num_position_groups=1, samples=5)
+    >>> make_reuse_plan(160, 49, samples=5, num_position_groups=1, num_examples=20)
+    BatchPlan(chunk=256, group=10, block=3, num_position_groups=1, samples=5)
+    >>> make_reuse_plan(160, 49, samples=400, num_position_groups=1, num_examples=20)
+    BatchPlan(chunk=256, group=1, block=1, num_position_groups=1, samples=134)
+    >>> make_reuse_plan(160, 49, 5, num_position_groups=1, num_examples=1000, max_examples=2)
+    BatchPlan(chunk=256, group=2, block=13, num_position_groups=1, samples=5)
     """
-    places = max(1, rows // samples)
-    group = max(1, min(MAX_GROUP, most_examples, places))
+    num_cells = max(1, max_batch // samples)
+    group = max(1, min(MAX_GROUP, max_examples, num_cells))
     if num_examples < _MANY_GROUPS * group:
         group = _even(num_examples, group)
-    block = _even(-(-num_positions // buckets), places // group)
-    return Plan(MAX_CHUNK, group, block, buckets, _even(samples, rows))
+    block = _even(-(-num_positions // num_position_groups), num_cells // group)
+    return BatchPlan(MAX_CHUNK, group, block, num_position_groups, _even(samples, max_batch))
 
 
 def _even(num: int, most: int) -> int:
-    """Blocks of equal length, at most `most`: the last one is padded by less than one per block."""
+    """The length of blocks of equal length, at most `most`, that hold `num` with least padding."""
     return math.ceil(num / math.ceil(num / max(1, most)))
 
 
 @dataclass(frozen=True)
-class Budget:
-    """Bytes of one call.
+class ByteBudget:
+    """How many bytes the arrays of one call may take.
 
     Attributes:
-      total: of all intermediates. XLA's own count of them (tests/measurement/test_memory.py) stays
-        below it, unless one edit, or the clean values of one example, are too large by themselves.
+      total: bytes of all intermediates. XLA's own count of them (tests/measurement/test_memory.py)
+        stays below it, unless a single edit, or the clean values of a single example, exceed it.
     """
 
     total: int
 
     @property
     def widest(self) -> int:
-        """Of the widest intermediate: a pass holds a few of them at a time."""
+        """Bytes of the widest intermediate: a pass holds a few of them at the same time."""
         return self.total // 16
 
     @property
     def clean(self) -> int:
-        """Of the clean values that are kept for edits; with less, GPT-2 became slower."""
+        """Bytes of the clean values that edits reuse; with less, GPT-2 became slower."""
         return self.total // 2
 
 
-def budget(num_bytes: Any, platform: str) -> Budget:
-    """The given number of bytes, or the platform's own.
+def byte_budget(num_bytes: Any, platform: str) -> ByteBudget:
+    """The budget of so many bytes, by default that of the platform.
 
-    >>> budget(None, "cpu").widest
+    >>> byte_budget(None, "cpu").widest
     3145728
     """
     if num_bytes is None:
-        return Budget(DEFAULT_BYTES.get(platform, DEFAULT_BYTES["gpu"]))
+        return ByteBudget(DEFAULT_BYTES.get(platform, DEFAULT_BYTES["gpu"]))
     whole = as_whole(num_bytes)
     if whole is None:
         raise ValueError(
@@ -143,26 +154,26 @@ def budget(num_bytes: Any, platform: str) -> Budget:
         )
     if whole < 1:
         raise ValueError(f"chunk_bytes must be positive; got {whole}")
-    return Budget(whole)
+    return ByteBudget(whole)
 
 
-def rows_within(num_bytes: int, apply_fn: Callable, params: Any, example: Any) -> int:
-    """How many inputs fit through the model at once, if its widest intermediate has that room.
+def max_batch_within(num_bytes: int, apply_fn: Callable, params: Any, example: Any) -> int:
+    """How many inputs fit through the model at once, if its widest intermediate has that budget.
 
     `example` is the shape of one input, or a tuple of all that `apply_fn` takes beside `params`.
 
     >>> example = jax.ShapeDtypeStruct((100,), "float32")
-    >>> rows_within(4000, lambda params, x: x.sum(axis=1), (), example)
+    >>> max_batch_within(4000, lambda params, x: x.sum(axis=1), (), example)
     10
     """
     inputs = example if isinstance(example, tuple) else (example,)
     leaves, treedef = jax.tree.flatten((jax.tree.map(jax.typeof, params), inputs))
-    return max(1, num_bytes // _row_bytes(apply_fn, tuple(leaves), treedef))
+    return max(1, num_bytes // _bytes_per_input(apply_fn, tuple(leaves), treedef))
 
 
 @functools.lru_cache(maxsize=256)
-def _row_bytes(apply_fn: Callable, leaves: tuple, treedef: Any) -> int:
-    """Bytes of the widest intermediate that one more input costs.
+def _bytes_per_input(apply_fn: Callable, leaves: tuple, treedef: Any) -> int:
+    """By how many bytes one more input widens the widest intermediate.
 
     The difference between two traces leaves out what does not grow with the batch, such as a
     transposed weight matrix.

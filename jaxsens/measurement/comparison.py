@@ -1,11 +1,12 @@
 """Is one model more sensitive than another? The paired difference of two estimates.
 
-Two models measured on the same examples differ example by example; how hard an example is for both
-does not count, and the interval is that of the mean difference
+Two models measured on the same examples are compared example by example, so that how hard an
+example is for both of them cancels. The interval is that of the mean difference
 
     mean_a - mean_b = (1/n) Σ_i (a_i - b_i).
 
-Assumption: row i of both estimates is the same example. Nothing in an estimate can tell.
+Assumption: row i of both estimates is the same example. An estimate does not say which examples it
+is of, so this cannot be checked.
 """
 
 from dataclasses import dataclass
@@ -32,7 +33,8 @@ class Difference:
     """One estimate minus another on the same examples.
 
     Attributes:
-      values: (n,) the difference of each example or, for sharpness, (n, S) under each draw.
+      values: (n,) the difference for each example or, for sharpness, (n, S) under each draw of the
+        weights.
       bounds: the range of a difference, (-1, 1) for flips.
     """
 
@@ -41,7 +43,7 @@ class Difference:
 
     @property
     def per_example(self) -> Float[np.ndarray, " n"]:
-        """The difference of each example."""
+        """(n,) the difference for each example, averaged over draws for sharpness."""
         return self.values.reshape(len(self.values), -1).mean(axis=1, dtype=np.float64)
 
     @property
@@ -61,7 +63,7 @@ class Difference:
         return mean_interval(self.values, self.bounds, level)
 
     def ci(self, level: float = 0.95) -> tuple[float, float]:
-        """Confidence interval at this level: where it excludes 0, one is larger."""
+        """Confidence interval at this level; where it excludes 0, one mean is larger."""
         return self.interval(level).ends
 
     def __str__(self) -> str:
@@ -75,18 +77,22 @@ class Difference:
 
 
 def compare(a: Measured, b: Measured) -> Difference:
-    """mean_a - mean_b on the same examples, with its confidence interval.
+    """The paired difference of two estimates on the same examples, with its confidence interval.
+
+        mean_a - mean_b = (1/n) Σ_i (a_i - b_i)
 
     Args:
       a: a `SensitivityEstimate`, or one kind of change of a `SharpnessEstimate` (`.flips`, …).
-      b: another one of the same examples and of the same metric, by another model or another
-        perturbation. For sharpness with the same key, number of draws and noise, too.
+      b: an estimate of the same kind and metric on the same examples in the same order, of another
+        model or by another perturbation. For sharpness, key, number of draws and noise must be the
+        same too.
 
     Returns:
-      The difference: `.mean`, `.ci(level)`, `.per_example`.
+      The difference: `.mean`, `.ci(level)` and `.per_example` (n,).
 
     Raises:
-      ValueError: they cannot be of the same examples, or measure different things.
+      ValueError: the two have different metrics, sizes or measured examples.
+      TypeError: these are not two estimates of one kind.
 
     >>> import jax, jaxsens
     >>> x = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)

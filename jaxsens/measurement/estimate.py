@@ -6,10 +6,10 @@ With draws d(i, τ, s) of the change at position τ of example i, the estimate i
     mean = (1/n) Σ_i v_i,          stderr = std(v_1 … v_n) / √n,
 
 so the standard error is clustered by example: the draws of one example share its input and are not
-independent. The interval speaks of the distribution the examples came from.
+independent. The interval is for the mean over the distribution that the examples came from.
 
 Assumption: examples are independent draws from that distribution. If they are the whole population
-(every point of the cube), the mean is exact and the interval too wide.
+(every point of the cube), the interval is wider than it need be.
 """
 
 import json
@@ -32,13 +32,37 @@ from jaxsens.measurement.packing import (
     unpack,
 )
 
-#: With fewer examples than this that change at all, an estimate says so.
+#: If fewer examples than this change at all, a printed estimate says so.
 FEW_SENSITIVE = 5
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """How a measurement was made: enough to make it again."""
+    """How a measurement was made: enough to make it again.
+
+    Attributes:
+      metric: the name of the metric.
+      perturbation: the window edit, as Python prints it.
+      num_samples: S, or the number of all replacements.
+      exact: whether every replacement was taken once (`num_samples="all"`).
+      positions: "all" or "random": which positions were measured.
+      tolerance: the tolerance asked for, if one was.
+      seed: the words of the key.
+      precision: the precision of matrix products.
+      device: the kind of device.
+      num_devices: how many devices took part, on all hosts.
+      seconds: wall-clock seconds, compilation included.
+      num_passes: forward passes of the measurement. At all positions every edit counts as one,
+        also where clean values are reused, and every example has one more, its clean pass. At
+        random positions a draw counts as two, and the draws of a pilot, or of a sample that was
+        given up, count too. Not counted are the passes that check the model and reuse, that decide
+        cells which reuse leaves open, and a measurement by reuse that whole passes replace.
+      exhaustive_passes: what num_passes would be with positions="all".
+      incremental: whether clean values were reused; files of before this was recorded have none.
+      self_check: "passed" or "failed" where reuse was compared with whole passes, which replace it
+        if it failed; "none" where there was nothing to compare.
+      merged_seeds: of estimates merged into this one, the seeds that are not its own.
+    """
 
     metric: str
     perturbation: str
@@ -53,12 +77,8 @@ class Provenance:
     seconds: float
     num_passes: int
     exhaustive_passes: int
-    #: Whether what an edit cannot reach was reused; files written before this was kept have none.
     incremental: bool = False
-    #: "passed" or "failed" where reuse was compared with whole passes, which were taken if it
-    #: failed; "none" where there was nothing to compare.
     self_check: str = "none"
-    #: Of estimates merged into this one, the seeds that are not its own.
     merged_seeds: tuple[tuple[int, ...], ...] = ()
 
 
@@ -94,12 +114,12 @@ class SensitivityEstimate:
 
     @property
     def num_sensitive(self) -> int:
-        """Examples that changed at all: in at least one draw."""
+        """The number of examples that changed in at least one draw."""
         return int((self.totals != 0).any(axis=1).sum())
 
     @property
     def num_draws(self) -> int:
-        """Draws in all: Σ counts."""
+        """The number of all draws: Σ counts."""
         return int(self.counts.sum())
 
     @property
@@ -135,11 +155,11 @@ class SensitivityEstimate:
         return float(np.nanstd(self.per_example, ddof=1)) / math.sqrt(self.num_examples)
 
     def ci(self, level: float = 0.95) -> tuple[float, float]:
-        """Confidence interval at this level, inside the metric's bounds; clustered by example.
+        """(low, high), the confidence interval of the mean at this level, clustered by example.
 
-        Metrics with two bounds get an interval that holds where few examples make the mean, too
-        (`core.intervals.means`): rare flips have the longer upper side. Others get Student's.
-        0 flips in 1000 examples give [0, 0.0038].
+        Metrics with two bounds get an interval that also holds where few examples make the mean
+        (`core.intervals.means`): for rare flips its upper side is longer, and 0 flips in 1000
+        examples give [0, 0.0038]. Others get Student's interval. Both stay inside the bounds.
         """
         return self._interval(level).ends
 
@@ -148,10 +168,10 @@ class SensitivityEstimate:
         return mean_interval(v[~np.isnan(v)], self.bounds, level)
 
     def pooled(self, level: float = 0.95) -> tuple[float, float, float]:
-        """Σ totals / Σ counts, where long examples weigh more, with its confidence interval.
+        """(mean, low, high) of Σ totals / Σ counts, in which long examples weigh more.
 
-        The mean over all positions of all examples, as some released code reports it. The standard
-        error of the ratio is that of its linearisation, clustered by example.
+        This is the mean over all positions of all examples, as some released code reports it. Its
+        standard error is that of the linearised ratio, clustered by example.
         """
         totals, counts = self.totals.sum(axis=1), self.counts.sum(axis=1)
         totals, counts = totals[counts > 0], counts[counts > 0]
@@ -161,14 +181,14 @@ class SensitivityEstimate:
         return mean, *mean_interval(influence, self.bounds, level).ends
 
     def right_aligned(self) -> "SensitivityEstimate":
-        """The same draws with the last measured position of every example in the last place.
+        """The same draws, moved so that every example's last measured position is position T-1.
 
         For sequences of different lengths: `per_position` then counts from the end.
         """
-        places = np.arange(self.num_positions)
+        shifted = np.arange(self.num_positions)
         measured = self.counts > 0
         lengths = np.where(measured.any(axis=1), measured.shape[1] - measured[:, ::-1].argmax(1), 0)
-        source = places[None] - (self.num_positions - lengths)[:, None]
+        source = shifted[None] - (self.num_positions - lengths)[:, None]
         source = source % self.num_positions
         return replace(
             self,
@@ -181,10 +201,16 @@ class SensitivityEstimate:
         return self._interval(level).half_width
 
     def merge(self, other: "SensitivityEstimate") -> "SensitivityEstimate":
-        """The estimate over the examples of both, which must be disjoint: shards of a data set.
+        """The estimate over the examples of both, which must be disjoint parts of a dataset.
 
-        Draws are keyed by the index of an example in its own shard: give each shard its own key, or
-        examples with the same index share their noise.
+        Draws are keyed by the id of an example, by default its index in its own part: give parts
+        different `example_ids` or different keys, or examples with the same index share their
+        noise. Parts that were measured by themselves to a tolerance may have been drawn from more
+        or less densely, and a part weighs by the examples that were drawn: the merged mean is then
+        biased towards the denser part. `ragged_sensitivity` draws from all parts alike.
+
+        Raises:
+          ValueError: the two were not measured in the same way.
         """
         if not isinstance(other, SensitivityEstimate):
             raise ValueError(f"merge takes another SensitivityEstimate; got {one_line(other)}")
@@ -237,7 +263,7 @@ class SensitivityEstimate:
     __repr__ = __str__
 
     def summary(self) -> dict[str, Any]:
-        """The numbers of one line of a log: mean, interval, sizes and cost."""
+        """The numbers of one line of a log: mean, interval, sizes and the mean at each position."""
         low, high = self.ci()
         return {
             "mean": self.mean,
@@ -252,7 +278,7 @@ class SensitivityEstimate:
         }
 
     def to_json(self) -> str:
-        """Everything, exactly; `from_json` gives it back."""
+        """The estimate as text, without any loss; `from_json` reads it back."""
         return json.dumps(
             {
                 "summary": self.summary(),
@@ -265,7 +291,7 @@ class SensitivityEstimate:
 
     @classmethod
     def from_json(cls, text: str) -> "SensitivityEstimate":
-        """The estimate that `to_json` wrote; ValueError for a file that is damaged or another."""
+        """The estimate that `to_json` wrote; ValueError if the text is damaged or another."""
         with reading():
             record = record_of(text)
             lower, upper = (float(bound) for bound in record["bounds"])
@@ -281,7 +307,7 @@ class SensitivityEstimate:
 
 
 def few_sensitive(num: int, num_examples: int) -> str:
-    """What no interval can know and a reader should: few of many examples changed at all.
+    """A note for the reader, which no interval can give, if few of many examples changed at all.
 
     >>> few_sensitive(3, 1000), few_sensitive(0, 1000), few_sensitive(3, 3)
     (', few sensitive examples (3)', '', '')
@@ -291,7 +317,7 @@ def few_sensitive(num: int, num_examples: int) -> str:
 
 
 def finite_or_none(value: float) -> float | None:
-    """JSON has neither nan nor infinity."""
+    """The value, or None if it is nan or infinite, for which JSON has no word."""
     return value if math.isfinite(value) else None
 
 

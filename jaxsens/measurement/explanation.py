@@ -1,4 +1,8 @@
-"""Where an edit's window goes in a model, and what each operation costs because of it."""
+"""How far an edit of one window spreads through a model, and what each operation costs for it.
+
+Assumption: the time of an operation is in proportion to its multiplications and additions, which
+holds for large matrix products and convolutions and not for small ones.
+"""
 
 import re
 from collections import defaultdict
@@ -10,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from jaxsens.core.notices import renamed_attribute
 from jaxsens.core.scalars import whole_number
 from jaxsens.incremental import flops
 from jaxsens.incremental.program import CleanValues, Program, as_shapes, count_costs, make_program
@@ -24,12 +29,12 @@ class Step:
     """One operation of the model.
 
     Attributes:
-      name: of the primitive.
-      shape: of its result.
-      share: of the result that an edit may change: 0 clean, 1 dense.
-      turns_dense: whether a window came in and a dense value came out.
-      plain: operations of a forward pass.
-      incremental: operations of an edit.
+      name: the name of its primitive.
+      shape: the shape of its result for one example.
+      share: which part of the result an edit may change: 0 is clean, 1 is all of it (dense).
+      turns_dense: whether an edit reaches a window of its operands and all of its result.
+      plain: its multiplications and additions in a forward pass.
+      incremental: its multiplications and additions for one edit.
     """
 
     name: str
@@ -46,17 +51,19 @@ class Explanation:
 
     Attributes:
       steps: the model's operations that an edit reaches, or that cost anything.
-      plain: operations of one forward pass.
-      incremental: operations of one edit, its share of the clean pass included.
-      buckets: into how many buckets positions are cut.
+      plain: multiplications and additions of one forward pass.
+      incremental: multiplications and additions of one edit, its share of the clean pass included.
+      num_position_groups: into how many groups of consecutive positions an example is cut.
       worthwhile: what incremental="auto" decides.
     """
 
     steps: tuple[Step, ...]
     plain: float
     incremental: float
-    buckets: int
+    num_position_groups: int
     worthwhile: bool
+
+    buckets = renamed_attribute("buckets", "num_position_groups")
 
     def __str__(self) -> str:
         lines = [f"{'operation':28} {'result':>20} {'edited':>8} {'plain':>10} {'edit':>10}"]
@@ -69,9 +76,10 @@ class Explanation:
                 f"{_short(step.incremental):>10}{mark}"
             )
         gain = self.plain / max(self.incremental, 1.0)
+        num = self.num_position_groups
         lines.append(
             f"{_short(self.plain)} operations a forward pass, {_short(self.incremental)} an edit: "
-            f"{gain:.1f}× fewer{f', in {self.buckets} buckets' if self.buckets > 1 else ''}; "
+            f"{gain:.1f}× fewer{f', in {num} groups of positions' if num > 1 else ''}; "
             f'incremental="auto" {"reuses" if self.worthwhile else "takes whole forward passes"}'
         )
         return "\n".join(lines)
@@ -93,17 +101,29 @@ def explain(
     *,
     context: Any = None,
 ) -> Explanation:
-    """What an edit reaches, operation by operation; nothing is compiled or run.
+    """What an edit reaches in a model, operation by operation; nothing is compiled or run.
 
-    Raises what a model raises that cannot be mapped over edits: it takes whole forward passes.
+    With operations counted as multiplications and additions, it says whether
+
+        (clean pass + Σ_τ Σ_s what edit (τ, s) reaches) / (T·S)  <  ¾ · (forward pass)
+
+    which is where `sensitivity(incremental="auto")` reuses clean values.
 
     Args:
       apply_fn: the model, as for `sensitivity`.
-      params: its parameters.
-      x: (n, …) inputs; only their shape matters.
+      params: its parameters, or their shapes.
+      x: (n, …) inputs, or their shape; only the shape matters.
       perturbation: the window edit.
-      num_samples: S, edits of a position: they share what depends on the position alone.
+      num_samples: S, the edits of a position, which share what depends on the position alone.
       context: as for `sensitivity`.
+
+    Returns:
+      The explanation, which prints as a table: `.steps`, `.plain`, `.incremental`, `.worthwhile`.
+
+    Raises:
+      ValueError: grid and model do not fit the shapes.
+      UnmappableError: the model cannot be mapped over edits, so that every edit takes a whole
+        forward pass.
 
     >>> import jax, jax.numpy as jnp
     >>> from jaxsens import Gaussian, Perturbation, Tokens
@@ -120,13 +140,13 @@ def explain(
     extra = () if context is None else (context,)
     arguments.check_shapes(apply_fn, params, x, extra, perturbation)
     one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), (x, extra))
-    example, around = one
+    example, context_shapes = one
     shapes, platform, grid = as_shapes(params), jax.default_backend(), perturbation.grid
-    costs = count_costs(apply_fn, shapes, example, around, grid, num_samples, platform)
-    program = make_program(apply_fn, shapes, example, around, grid, platform, costs.buckets)
-    # The bucket in the middle stands for all.
-    bucket = (len(program.buckets) - 1) // 2
-    reached, spent = _edits(program, bucket, perturbation, num_samples, shapes, one)
+    costs = count_costs(apply_fn, shapes, example, context_shapes, grid, num_samples, platform)
+    program = make_program(apply_fn, shapes, example, context_shapes, grid, platform, costs.buckets)
+    # The position group in the middle stands for all.
+    position_group = (len(program.buckets) - 1) // 2
+    reached, spent = _edits(program, position_group, perturbation, num_samples, shapes, one)
     plain = _plain(program, shapes, one)
     shapes_of = jax.eval_shape(program.clean, shapes, *one).values
     steps = []
@@ -158,9 +178,14 @@ def _share(value: Value | None) -> float:
 
 
 def _edits(
-    program: Program, bucket: int, perturbation: Perturbation, samples: int, params: Any, one: Any
+    program: Program,
+    position_group: int,
+    perturbation: Perturbation,
+    samples: int,
+    params: Any,
+    one: Any,
 ) -> tuple[dict[int, Value], dict[int, float]]:
-    """What becomes of the reached values, and what operations cost for all of a position."""
+    """The values that edits of one position reach, and what operations cost for all of them."""
     x, context = one
     clean = jax.eval_shape(program.clean, params, x, context)
     window = perturbation.grid.window_shape(tuple(x.shape))
@@ -168,7 +193,7 @@ def _edits(
 
     def edits(clean: CleanValues, index: Array, windows: Array) -> Array:
         def edit(window: Array) -> Array:
-            place, layout = Place(index), program.buckets[bucket][1]
+            place, layout = Place(index), program.buckets[position_group][1]
             out, values = propagate(
                 program.trace, clean.values, program.edited, layout, window[None], place
             )
@@ -189,7 +214,7 @@ def _plain(program: Program, params: Any, one: Any) -> dict[int, float]:
 
 
 def _by_operation(jaxpr: Any) -> dict[int, float]:
-    """Costs by the number of the operation in whose scope an equation stands."""
+    """What each operation of the model costs, by its number, which is in the scope of equations."""
     totals: dict[int, float] = defaultdict(float)
     for equation, cost in flops.costs(jaxpr):
         scope = re.search(r"operation_(\d+)", str(equation.source_info.name_stack))

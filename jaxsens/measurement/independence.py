@@ -1,8 +1,9 @@
 """Whether a model treats the examples of a batch independently, as every measurement assumes.
 
 A mean over the batch, BatchNorm in training mode, dropout, or a branch on the number of examples
-make an example's output depend on the rest of its batch. Measurements put edits of one example, and
-several examples, into one batch: what they would find then is no property of the model.
+make an example's output depend on the rest of its batch. A measurement puts edits of one example,
+and several examples, into one batch: of such a model it would measure the batches it happened to
+make.
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ import numpy as np
 
 from jaxsens.core import runtime
 from jaxsens.core.jaxprs import equations
-from jaxsens.measurement.jobs import Work
+from jaxsens.measurement.jobs import MeasurementJob
 from jaxsens.measurement.whole_passes import batch_of, disagreement, outputs_of
 
 #: Operations that come and go with axes of length 1.
@@ -24,27 +25,27 @@ _SHAPING = {"broadcast_in_dim", "expand_dims", "reshape", "squeeze"}
 
 
 class _Traced(NamedTuple):
-    """A model's operations on a batch of some size, and the shape of what it gives."""
+    """A model's operations on a batch of some size, the shape of its output, and its rounding."""
 
-    names: tuple[str, ...]
+    primitives: tuple[str, ...]
     shape: tuple[int, ...]
     rounding: float
 
 
-def check_independence(work: Work) -> None:
+def check_independence(job: MeasurementJob) -> None:
     """Raises ValueError if the model's output for an example depends on the rest of its batch.
 
-    Some draws are made twice, at other places of a batch and in other company. What a model does
-    with a batch of another size shows in its trace: where that differs, a draw is made alone too.
-    A model that has passed is not asked again.
+    Some draws are made twice, at different places of a batch and beside different draws. Whether a
+    model treats batches of different sizes differently shows in its trace: if so, one draw is also
+    made in a batch of one. A model that has passed is not checked again.
     """
-    shapes = jax.tree.map(jax.typeof, (work.params, (work.x[:1], *_first(work.context))))
+    shapes = jax.tree.map(jax.typeof, (job.params, (job.x[:1], *_first(job.context))))
     leaves, treedef = jax.tree.flatten(shapes)
-    passed = _passed(work.question.apply_fn, tuple(leaves), treedef)
+    passed = _passed(job.spec.apply_fn, tuple(leaves), treedef)
     if passed:
         return
     one, two, three = (
-        _traced(work.question.apply_fn, tuple(leaves), treedef, batch) for batch in (1, 2, 3)
+        _traced(job.spec.apply_fn, tuple(leaves), treedef, batch) for batch in (1, 2, 3)
     )
     if one.shape != (1, *two.shape[1:]):
         raise ValueError(
@@ -52,12 +53,12 @@ def check_independence(work: Work) -> None:
             f"expected {(1, *two.shape[1:])}: squeeze axes by their number, never the batch's"
         )
     rounding = max(one.rounding, float(np.finfo(np.float32).eps))
-    # Company takes two, also where a measurement would take one at a time.
-    work = dataclasses.replace(work, rows=max(2, work.rows))
-    apart = [_in_other_company(work, rounding)]
+    # Draws beside each other need a batch of two, even where the measurement has batches of one.
+    job = dataclasses.replace(job, max_batch=max(2, job.max_batch))
+    apart = [_beside_others(job, rounding)]
     _refuse(apart[0], "the others in its batch")
-    if not one.names == two.names == three.names:
-        apart.append(_alone(work, rounding))
+    if not one.primitives == two.primitives == three.primitives:
+        apart.append(_by_itself(job, rounding))
         _refuse(apart[1], "the number of examples in its batch")
     if None not in apart:
         passed.append(True)
@@ -69,7 +70,7 @@ def _first(context: Any) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _passed(apply_fn: Callable, leaves: tuple, treedef: Any) -> list[bool]:
-    """Not empty if the model has passed."""
+    """A list, the same one for the same model, that is not empty if the model has passed."""
     return []
 
 
@@ -84,44 +85,45 @@ def _traced(apply_fn: Callable, leaves: tuple, treedef: Any, batch: int) -> _Tra
     }
     floats = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.inexact)]
     rounding = max((float(jnp.finfo(dtype).eps) for dtype in floats), default=0.0)
-    names = tuple(each.primitive.name for each in found if each.primitive.name not in _SHAPING)
-    return _Traced(names, closed.out_avals[0].shape, rounding)
+    names = (each.primitive.name for each in found)
+    primitives = tuple(name for name in names if name not in _SHAPING)
+    return _Traced(primitives, closed.out_avals[0].shape, rounding)
 
 
-def _in_other_company(work: Work, rounding: float) -> float | None:
-    """How far the same draws are apart at other places, beside other draws; 1 is the most."""
-    num = batch_of(work) // 2
+def _beside_others(job: MeasurementJob, rounding: float) -> float | None:
+    """How much draws change with their place and the draws beside them; 1 is the most allowed."""
+    num = batch_of(job) // 2
     # Side by side, so that each device's share of the batch has some of both.
-    draws = _some_draws(work, 3 * num)
-    kept, company, others = draws[::3], draws[1::3], draws[2::3]
-    one = outputs_of(work, np.stack([kept, company], axis=1).reshape(-1, 3))[::2]
-    other = outputs_of(work, np.stack([others, kept[::-1]], axis=1).reshape(-1, 3))[1::2]
-    return _apart(one, other[::-1], rounding)
+    draws = _some_draws(job, 3 * num)
+    repeated, some, others = draws[::3], draws[1::3], draws[2::3]
+    first = outputs_of(job, np.stack([repeated, some], axis=1).reshape(-1, 3))[::2]
+    second = outputs_of(job, np.stack([others, repeated[::-1]], axis=1).reshape(-1, 3))[1::2]
+    return _apart(first, second[::-1], rounding)
 
 
-def _alone(work: Work, rounding: float) -> float | None:
-    """How far a draw is from itself in a larger batch; 1 is the most."""
-    draws = _some_draws(work, batch_of(work))
-    mesh = runtime.local_mesh(list(work.mesh.devices.flat[:1]))
-    place = functools.partial(runtime.place, mesh=mesh, spec=runtime.SAME)
+def _by_itself(job: MeasurementJob, rounding: float) -> float | None:
+    """How much a draw changes from a batch of one to a larger batch; 1 is the most allowed."""
+    draws = _some_draws(job, batch_of(job))
+    mesh = runtime.local_mesh(list(job.mesh.devices.flat[:1]))
+    place = functools.partial(runtime.place, mesh=mesh, partition=runtime.REPLICATED)
     alone = dataclasses.replace(
-        work, rows=1, mesh=mesh, params=place(work.params), key=place(work.key)
+        job, max_batch=1, mesh=mesh, params=place(job.params), key=place(job.key)
     )
-    return _apart(outputs_of(alone, draws[:1]), outputs_of(work, draws)[:1], rounding)
+    return _apart(outputs_of(alone, draws[:1]), outputs_of(job, draws)[:1], rounding)
 
 
-def _some_draws(work: Work, num: int) -> np.ndarray:
+def _some_draws(job: MeasurementJob, num: int) -> np.ndarray:
     """Draws spread over examples and positions."""
-    number, lengths = np.arange(num), work.mask.sum(axis=1)
+    number, lengths = np.arange(num), job.mask.sum(axis=1)
     examples = np.flatnonzero(lengths)
     examples = examples[number * len(examples) // num]
-    positions = work.unmasked[examples, number % lengths[examples]]
-    samples = number % work.question.num_samples if work.question.exact else number
+    positions = job.unmasked[examples, number % lengths[examples]]
+    samples = number % job.spec.num_samples if job.spec.exact else number
     return np.stack([examples, positions, samples], axis=1)
 
 
 def _apart(found: np.ndarray, expected: np.ndarray, rounding: float) -> float | None:
-    """How far outputs are apart; None if none is finite, which the measurement will find."""
+    """How far outputs are apart; None if none is finite, which the measurement will report."""
     axes = tuple(range(1, found.ndim))
     finite = np.isfinite(found).all(axis=axes) & np.isfinite(expected).all(axis=axes)
     if not finite.any():

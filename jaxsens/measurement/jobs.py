@@ -1,4 +1,9 @@
-"""What a measurement is made of: the question, what it is asked about, and what comes out."""
+"""What a measurement is made of: its spec, the job that applies it to examples, and the result.
+
+The spec is static and hashable, so that programs are compiled once per spec. The job holds the
+arrays, the devices and the sizes of batches. All three ways to measure (every position, random
+positions, single draws by whole passes) take a job.
+"""
 
 import functools
 import math
@@ -13,8 +18,8 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens.core import runtime
-from jaxsens.core.runtime import SAME
-from jaxsens.measurement.batching import Plan, make_plan, make_reuse_plan
+from jaxsens.core.runtime import REPLICATED
+from jaxsens.measurement.batching import BatchPlan, make_plan, make_reuse_plan
 from jaxsens.measurement.metrics import Metric
 from jaxsens.perturbations.grids import Position
 from jaxsens.perturbations.perturbation import Perturbation
@@ -25,12 +30,20 @@ ApplyFn = Callable[..., Any]
 #: What the model needs beside `x` and no edit touches: nothing, or one pytree of (n, …) arrays.
 Context = tuple[Any, ...]
 #: Called now and then with (examples or draws done, all of them, running mean).
-Progress = Callable[[int, int, float], None]
+ProgressCallback = Callable[[int, int, float], None]
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is asked of the model: the static, hashable half of a measurement."""
+class MeasurementSpec:
+    """What is measured, whatever the examples: the static, hashable half of a measurement.
+
+    Attributes:
+      apply_fn: the model.
+      perturbation: the window edit.
+      metric: what counts as a change of the output.
+      num_samples: S, the draws at each position.
+      exact: whether the S draws are all replacements of a finite edit, each once.
+    """
 
     apply_fn: ApplyFn
     perturbation: Perturbation
@@ -38,79 +51,126 @@ class Question:
     num_samples: int
     exact: bool
 
-    def window(
+    def edited_window(
         self, key: PRNGKeyArray, x: Array, example: Position, position: Position, sample: Position,
         pool: Array | None,
     ) -> Array:  # fmt: skip
-        """Draw (example, position, sample): the new entries of the window."""
+        """The new entries of the window in draw (example, position, sample).
+
+        Args:
+          key: the key of the measurement.
+          x: one example.
+          example: its id.
+          position: which window.
+          sample: the number of the draw at this position.
+          pool: all examples, for edits that borrow from another one.
+        """
         if self.exact:
             return self.perturbation.replacement(sample, x, position)
         for index in (example, position, sample):
             key = jax.random.fold_in(key, index)
         return self.perturbation.window(key, x, position, pool=pool, example=example)
 
-    def edited(
+    def edited_input(
         self, key: PRNGKeyArray, x: Array, example: Position, position: Position, sample: Position,
         pool: Array | None,
     ) -> Array:  # fmt: skip
-        """Draw (example, position, sample) of the perturbed input."""
-        window = self.window(key, x, example, position, sample, pool)
+        """The perturbed example of draw (example, position, sample); as for `edited_window`."""
+        window = self.edited_window(key, x, example, position, sample, pool)
         return self.perturbation.put(x, window, position)
 
+    def edited_inputs(
+        self, key: PRNGKeyArray, x: Shaped[Array, "B ..."], draws: Int[Array, "B 3"],
+        pool: Array | None,
+    ) -> Shaped[Array, "B ..."]:  # fmt: skip
+        """The perturbed examples of draws (example, position, sample), one draw of each of x."""
+
+        def of_draw(x_i, draw):
+            example, position, sample = draw
+            return self.edited_input(key, x_i, example, position, sample, pool)
+
+        return jax.vmap(of_draw)(x, draws)
+
     def change(self, clean: Array, perturbed: Array) -> Float[Array, ""]:
-        """The metric; nan where an output is not finite, which the host looks for."""
+        """The metric of two outputs of one example; nan where an output is not finite.
+
+        A compiled program cannot raise: the host looks for nan and raises there.
+        """
         finite = jnp.isfinite(clean).all() & jnp.isfinite(perturbed).all()
         return jnp.where(finite, self.metric(clean, perturbed), jnp.nan)
 
     def decided_change(
         self, clean: Array, perturbed: Array, doubt: Bool[Array, ""], rounding: float
     ) -> Float[Array, ""]:
-        """The metric; nan where rounding may decide, which is for whole passes to say."""
+        """The metric of two outputs that reuse gave; nan where only a whole pass can decide.
+
+        Args:
+          clean: the output of the example.
+          perturbed: the output of an edit of it.
+          doubt: whether reuse itself does not trust the second.
+          rounding: the relative rounding error of the model's coarsest numbers, ε.
+        """
         doubt |= self.metric.is_close(clean, perturbed, rounding**0.75)
         return jnp.where(doubt, jnp.nan, self.change(clean, perturbed))
 
 
 @dataclass(frozen=True)
 class Reuse:
-    """How what an edit cannot reach is reused: `jaxsens.incremental`.
+    """How clean values that an edit cannot reach are reused (`jaxsens.incremental`).
 
     Attributes:
-      buckets: into how many buckets positions are cut.
-      rows: edits that fit through the model at once.
-      examples: examples whose clean values fit into memory at once.
-      cost: operations of an edit as a share of those of a whole pass.
-      rounding: the relative rounding error of the coarsest numbers of the model.
+      num_position_groups: into how many groups of consecutive positions an example is cut.
+      max_batch: the most edits that fit through the model at once.
+      max_examples: the most examples whose clean values fit into memory at once.
+      relative_cost: operations of an edit as a share of those of a whole pass.
+      rounding: the relative rounding error of the model's coarsest numbers, ε.
+      is_required: whether incremental=True was asked for: what cannot be reused raises then.
     """
 
-    buckets: int
-    rows: int
-    examples: int
-    cost: float
+    num_position_groups: int
+    max_batch: int
+    max_examples: int
+    relative_cost: float
     rounding: float
+    is_required: bool
 
 
 @dataclass(frozen=True)
-class Work:
-    """A question, and all that it is asked about."""
+class MeasurementJob:
+    """A spec, the examples it is measured on, and where and in what batches that happens.
 
-    question: Question
+    Attributes:
+      spec: what is measured.
+      params: the model's parameters, on every device.
+      x: (n, …) the examples, on the host.
+      context: what the model needs beside them.
+      mask: (n, T), true at the positions to measure.
+      example_ids: (n,) the numbers that stand for the examples in the keys of their draws.
+      key: the key of the measurement.
+      mesh: this process's devices.
+      max_batch: the most inputs that fit through the model at once, on one device.
+      reuse: how clean values are reused; None for whole forward passes.
+      progress: what to call with the progress, if anything.
+    """
+
+    spec: MeasurementSpec
     params: Any
     x: Shaped[np.ndarray, "n ..."]
     context: Context
     mask: Bool[np.ndarray, "n T"]
-    names: Int[np.ndarray, " n"]
+    example_ids: Int[np.ndarray, " n"]
     key: PRNGKeyArray
     mesh: Mesh
-    rows: int
+    max_batch: int
     reuse: "Reuse | None"
-    progress: Progress | None
+    progress: ProgressCallback | None
 
     @functools.cached_property
     def pool(self) -> Array | None:
         """All examples on every device, for edits that borrow from another example."""
-        if not self.question.perturbation.needs_pool:
+        if not self.spec.perturbation.needs_pool:
             return None
-        return runtime.place(self.x, self.mesh, SAME)
+        return runtime.place(self.x, self.mesh, REPLICATED)
 
     @functools.cached_property
     def seed(self) -> tuple[int, ...]:
@@ -120,7 +180,7 @@ class Work:
     @functools.cached_property
     def counts(self) -> Int[np.ndarray, "n T"]:
         """Draws at every position of every example, if all are measured."""
-        return self.mask * self.question.num_samples
+        return self.mask * self.spec.num_samples
 
     @functools.cached_property
     def unmasked(self) -> Int[np.ndarray, "n T"]:
@@ -128,37 +188,39 @@ class Work:
         return np.argsort(~self.mask, axis=1, kind="stable")
 
     @property
-    def plan(self) -> Plan:
-        """How the exhaustive measurement is cut."""
-        num_positions, samples = self.mask.shape[1], self.question.num_samples
+    def plan(self) -> BatchPlan:
+        """How the exhaustive measurement is cut into batches."""
+        num_positions, samples = self.mask.shape[1], self.spec.num_samples
         if self.reuse is None:
-            return make_plan(self.rows, num_positions * samples)
-        at_once = self.mesh.size * jax.process_count() * runtime.num_streams(self.mesh)
+            return make_plan(self.max_batch, num_positions * samples)
+        num_concurrent = runtime.num_concurrent_calls(self.mesh)
+        at_once = self.mesh.size * jax.process_count() * num_concurrent
         return make_reuse_plan(
-            self.reuse.rows,
+            self.reuse.max_batch,
             num_positions,
             samples,
-            self.reuse.buckets,
+            self.reuse.num_position_groups,
             -(-len(self.x) // at_once),
-            self.reuse.examples,
+            self.reuse.max_examples,
         )
 
-    def inputs(self, rows: np.ndarray) -> tuple[np.ndarray, Context]:
-        """These examples and their context."""
-        return self.x[rows], jax.tree.map(lambda values: values[rows], self.context)
+    def inputs(self, examples: np.ndarray) -> tuple[np.ndarray, Context]:
+        """The examples at these indices and their context."""
+        return self.x[examples], jax.tree.map(lambda values: values[examples], self.context)
 
     @property
     def exhaustive_passes(self) -> int:
         """Forward passes of the exhaustive mode: every edit, and each clean example once."""
-        return int(self.mask.sum()) * self.question.num_samples + len(self.x)
+        return int(self.mask.sum()) * self.spec.num_samples + len(self.x)
 
     @property
     def exhaustive_cost(self) -> int:
         """What the exhaustive mode costs, in whole forward passes."""
-        return math.ceil(self.exhaustive_passes * (self.reuse.cost if self.reuse else 1.0))
+        relative_cost = self.reuse.relative_cost if self.reuse else 1.0
+        return math.ceil(self.exhaustive_passes * relative_cost)
 
     def report(self, done: int, total: int, mean: float) -> None:
-        """Tells the caller how far it is."""
+        """Tells the caller how far the measurement is."""
         if self.progress is not None:
             self.progress(done, total, mean)
 
@@ -168,12 +230,11 @@ class Measurement:
     """Totals and counts of the draws, and how they were made.
 
     Attributes:
-      totals: the sum of changes at every position of every example.
-      counts: the number of draws there.
-      num_passes: forward passes, or edits by reuse, of the measurement itself; those that check
-        reuse, or decide what it leaves open, do not count.
-      positions: which of them were measured.
-      incremental: whether by reuse.
+      totals: (n, T) the sum of changes at every position of every example.
+      counts: (n, T) the number of draws there.
+      num_passes: as in `Provenance`.
+      positions: which positions were measured.
+      incremental: whether clean values were reused.
       self_check: "passed" or "failed" where reuse was compared with whole passes, else "none".
     """
 
@@ -186,16 +247,16 @@ class Measurement:
 
 
 class NonFiniteError(ValueError):
-    """An output of the model, or the metric of it, is not a number."""
+    """An output of the model, or the metric of two outputs, is nan or infinite."""
 
 
-def check_finite(changes: Float[np.ndarray, "n T"], examples: np.ndarray) -> None:
-    """Raises ValueError, naming the example, if a change is not a number."""
+def check_finite(changes: Float[np.ndarray, "n T"], example_ids: np.ndarray) -> None:
+    """Raises `NonFiniteError`, which names the first example that has a non-finite change."""
     finite = np.isfinite(changes).all(axis=1)
     if finite.all():
         return
     raise NonFiniteError(
         "the model's logits, or the metric of them, are not finite for example "
-        f"{int(examples[np.argmin(finite)])} or an edit of it; check the parameters and the scale "
-        "of the inputs"
+        f"{int(example_ids[np.argmin(finite)])} or an edit of it; check the parameters and the "
+        "scale of the inputs"
     )

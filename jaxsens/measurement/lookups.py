@@ -1,12 +1,13 @@
 """Ids that a model looks up must have a row in its table.
 
-JAX takes the last row for an id beyond the table, and counts a negative one from the end, without a
-word. So the model is traced once more where its inputs are whole numbers, nothing being compiled or
-run, and the tables are found in which it looks up its input as it is: `table[x]`, `jnp.take` and
-`nn.Embed` do. All ids of `x`, and those that an edit draws, are then compared with their sizes.
+For an id beyond the table JAX takes the last row, and it counts a negative id from the end, both
+without a word. So a model of whole numbers is traced once more, without compiling or running it, to
+find the tables in which it looks up its input as it is: `table[x]`, `jnp.take` and `nn.Embed` do.
+All ids of `x`, and those that an edit may draw, are then compared with the sizes of these tables.
 
-Not seen are lookups inside loops, of ids that were computed with first, and one-hot products. An
-index that the model lets JAX clip or fill by name (`mode="clip"`) is taken to be meant.
+Not found are lookups inside loops or callbacks, lookups of ids that were computed with first, and
+one-hot products. If the model itself says what an index beyond the table gives (`mode="clip"`),
+such ids are accepted.
 """
 
 import functools
@@ -20,7 +21,7 @@ import numpy as np
 from jax.lax import GatherScatterMode
 
 from jaxsens.core.scalars import as_whole
-from jaxsens.incremental.trace import Constant, Operation, Trace, trace
+from jaxsens.incremental.trace import Constant, Operation, Trace, UnmappableError, trace
 
 #: Operations that give the same numbers in another form.
 _COPIES = {"broadcast_in_dim", "convert_element_type", "copy", "expand_dims", "reshape", "squeeze",
@@ -33,7 +34,7 @@ def check_ids(
     inputs: tuple[Any, ...],
     ids: np.ndarray,
     *,
-    drawn: Any = None,
+    vocabulary: Any = None,
 ) -> None:
     """Raises ValueError for ids without a row in a table that the model looks its input up in.
 
@@ -42,7 +43,7 @@ def check_ids(
       params: its parameters.
       inputs: (n, …) arrays, the first of them looked up.
       ids: those of the first input that are real.
-      drawn: how many ids an edit draws from, if it does.
+      vocabulary: of how many ids an edit draws one, if it draws ids.
     """
     if not ids.size or not jnp.issubdtype(ids.dtype, jnp.integer):
         return
@@ -60,7 +61,7 @@ def check_ids(
             f"x holds the id {high}, but the model looks ids up in a table of {num_rows} rows, "
             f"where JAX takes the last one; use ids below {num_rows}, or mask what is no token"
         )
-    size = as_whole(drawn)
+    size = as_whole(vocabulary)
     if size is not None and size > num_rows:
         raise ValueError(
             f"perturbation draws ids up to {size - 1}, but the model looks ids up in a table of "
@@ -77,7 +78,11 @@ def _fewest_rows(apply_fn: Callable, leaves: tuple, tree: Any) -> int | float:
         params, inputs = jax.tree.unflatten(tree, arguments)
         return apply_fn(params, *inputs)
 
-    traced = trace(flat, *leaves, platform=jax.default_backend(), is_mark=lambda *_: False)
+    try:
+        traced = trace(flat, *leaves, platform=jax.default_backend(), is_mark=lambda *_: False)
+    except UnmappableError:
+        # Of a callback that must see the whole batch nothing is known, and nothing is refused.
+        return math.inf
     looked_up = traced.inputs[num_params]
     made_by = {number: each for each in traced.operations for number in each.outputs}
     return min(

@@ -18,15 +18,20 @@ from jaxsens.core.scalars import as_real, check_hashable, one_line
 
 @dataclass(frozen=True)
 class Metric:
-    """A change of the output and the range it lives in, which intervals respect.
+    """What counts as a change of the output, and the range of that number.
 
     Attributes:
-      name: how results call it.
-      change: `change(clean, perturbed) -> scalar` for the outputs of one example.
-      lower: no change is below this.
-      upper: no change is above this.
-      jumps_within: `jumps_within(outputs, width)`, whether other outputs of one example, no further
-        away than that, may give another change by a jump; None for a change that does not jump.
+      name: the metric's name in results.
+      change: `change(clean, perturbed) -> scalar`, of two outputs (C,) of one example.
+      lower: the least value of a change. Intervals stay within [lower, upper].
+      upper: the largest value of a change.
+      jumps_within: `jumps_within(outputs, width) -> bool`, whether the change jumps (as the
+        prediction does at a tie) if some outputs of one example move by at most `width`; None if
+        the change never jumps.
+
+    >>> first = Metric("first", lambda clean, perturbed: abs(perturbed[0] - clean[0]), lower=0.0)
+    >>> float(first(jnp.array([1.0, 2.0]), jnp.array([4.0, 2.0])))
+    3.0
     """
 
     name: str
@@ -36,13 +41,17 @@ class Metric:
     jumps_within: Callable[[Array, Array], Array] | None = None
 
     def is_close(self, clean: Array, perturbed: Array, share: float) -> Bool[Array, ""]:
-        """Whether a share of the outputs' size may decide whether there is a jump.
+        """Whether the outputs are so close to a jump that rounding may decide it.
 
-        Outputs that are the same to the bit have not changed, however close they are.
+        Args:
+          clean: (C,) the output of one example.
+          perturbed: (C,) the output of an edit of it. If it is the same to the bit, nothing has
+            changed, however close to a jump it is.
+          share: how far rounding may move the outputs, as a share of their size.
         """
         if self.jumps_within is None or not jnp.issubdtype(clean.dtype, jnp.inexact):
             return jnp.asarray(False)
-        # The fill of a masked class, -1e9, says nothing of the others' rounding: no maximum.
+        # Not the largest entry: the fill of a masked class, -1e9, does not round the others.
         sizes = (jnp.median(jnp.abs(clean)), jnp.abs(clean.max()), jnp.abs(perturbed.max()))
         width = share * jnp.stack(sizes).max()
         close = self.jumps_within(clean, width) | self.jumps_within(perturbed, width)
@@ -93,7 +102,7 @@ def _label_flip(clean: Shaped[Array, "*C"], perturbed: Shaped[Array, "*C"]) -> B
 
 
 def _is_near_tie(outputs: Shaped[Array, "*C"], width: Shaped[Array, ""]) -> Bool[Array, ""]:
-    """Whether a second output is as large as the largest, or a single one 0, within that width."""
+    """Whether, within `width`, two outputs are largest or, if there is only one, it is 0."""
     if outputs.size == 1:
         return (jnp.abs(outputs) <= width).reshape(())
     return (outputs >= outputs.max() - width).sum() > 1
@@ -118,7 +127,7 @@ squared_change = Metric("squared_change", _squared, 0.0)
 
 
 def as_metric(metric: Metric | Callable[[Array, Array], Array]) -> Metric:
-    """A user's own `change(clean, perturbed) -> scalar` as a metric without bounds.
+    """A metric, or a function `change(clean, perturbed) -> scalar` as a metric without bounds.
 
     >>> as_metric(lambda clean, perturbed: perturbed[0] - clean[0]).upper
     inf

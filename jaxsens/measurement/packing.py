@@ -1,7 +1,7 @@
 """Estimates as text, read back with suspicion: files are cut short, edited and mixed up.
 
-A file that is not what `to_json` wrote is one ValueError that says what is wrong. Tables are
-compared with their shapes before they take memory, with each other, with the range of what was
+A text that `to_json` did not write gives one ValueError, which says what is wrong. Tables are
+compared with their shapes before they take memory, then with each other, with the range of what was
 measured and with the summary beside them: damage that still reads as numbers shows there.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 from jaxsens.core.scalars import one_line
 from jaxsens.core.user_code import first_line
 
-#: Deflate shrinks nothing below this share, so a table that claims more is none.
+#: Deflate shrinks nothing to less than this share: a table that claims more is damaged.
 _SMALLEST_SHARE = 1 / 1100
 #: Sums of rounded numbers may lie beyond their bounds by this share of the range.
 _ROUNDING = 1e-4
@@ -29,7 +29,7 @@ _ROUNDING = 1e-4
 
 @contextlib.contextmanager
 def reading() -> Iterator[None]:
-    """Turns whatever a damaged file raises into one line."""
+    """Turns whatever reading a damaged text raises into a ValueError of one line."""
     try:
         yield
     except (
@@ -58,13 +58,13 @@ def record_of(text: Any) -> dict[str, Any]:
 
 
 def pack(array: np.ndarray) -> dict[str, Any]:
-    """Arrays of small counts shrink fifty-fold; a plain list of 60,000 × 49 numbers is 20 MB."""
+    """A table as compressed text: counts shrink fifty-fold, where a plain list would be 20 MB."""
     data = base64.b64encode(zlib.compress(np.ascontiguousarray(array).tobytes())).decode()
     return {"shape": array.shape, "dtype": array.dtype.str, "zlib_base64": data}
 
 
 def unpack(packed: Mapping[str, Any], kind: str) -> np.ndarray:
-    """The table that `pack` packed, of whole numbers (kind "i") or others (kind "f")."""
+    """The table that `pack` wrote, of whole numbers (kind "i") or floating-point ones ("f")."""
     shape, written = packed["shape"], packed["dtype"]
     # As `pack` writes it: NumPy knows many other spellings, some of them with a warning.
     if not (isinstance(written, str) and re.fullmatch(r"[<>|][bifu][1248]", written)):
@@ -81,16 +81,16 @@ def unpack(packed: Mapping[str, Any], kind: str) -> np.ndarray:
         raise ValueError(f"a table is damaged ({error})") from None
     if len(data) < size * _SMALLEST_SHARE:
         raise ValueError(f"a table of shape {shape} does not fit into {len(data)} bytes")
-    stream = zlib.decompressobj()
+    decompressor = zlib.decompressobj()
     # One byte more than expected tells too long from just right, however long it is.
-    content = stream.decompress(data, size + 1)
-    if len(content) != size or not stream.eof or stream.unused_data:
+    content = decompressor.decompress(data, size + 1)
+    if len(content) != size or not decompressor.eof or decompressor.unused_data:
         raise ValueError(f"a table of shape {shape} needs {size} bytes; got another number")
     return np.frombuffer(content, dtype).reshape(shape).copy()
 
 
 def fields_of(kind: type, record: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a dataclass from JSON, each of the type that it is declared with."""
+    """The fields of a dataclass from JSON; ValueError if one is not of its declared type."""
     known = {field.name: field for field in fields(kind)}
     strange = [name for name in record if name not in known]
     if strange:
@@ -139,17 +139,17 @@ _READERS = {
 }
 
 
-def outside(
+def first_out_of_bounds(
     totals: np.ndarray, counts: np.ndarray, bounds: tuple[float, float]
 ) -> tuple[int, ...] | None:
-    """The first place where a sum of `counts` numbers cannot be one of numbers within `bounds`."""
+    """The first index at which a total cannot be the sum of `counts` numbers within `bounds`."""
     lower, upper = bounds
     scale = upper - lower
     if not math.isfinite(scale):
         scale = float(np.max(np.abs(totals) / np.maximum(counts, 1)))
     slack = counts * scale * _ROUNDING
     with np.errstate(invalid="ignore"):
-        # Nothing is counted times infinity, which is nan, and nothing is outside of that.
+        # 0 draws times an infinite bound are nan, and no comparison with nan is true.
         strange = (totals < counts * lower - slack) | (totals > counts * upper + slack)
     if not strange.any():
         return None
@@ -164,7 +164,7 @@ def check_table(totals: np.ndarray, counts: np.ndarray, bounds: tuple[float, flo
         raise ValueError(f"a count of draws is negative: {counts.min()}")
     if not np.isfinite(totals).all():
         raise ValueError("a total is not finite")
-    place = outside(totals, counts, bounds)
+    place = first_out_of_bounds(totals, counts, bounds)
     if place is not None:
         raise ValueError(
             f"the total of {counts[place]} draws at {place} is {totals[place]:g}, outside of the "
@@ -173,7 +173,7 @@ def check_table(totals: np.ndarray, counts: np.ndarray, bounds: tuple[float, flo
 
 
 def check_summary(written: Any, now: Mapping[str, Any]) -> None:
-    """Raises ValueError where a summary disagrees with what the tables beside it give now."""
+    """Raises ValueError if a written summary disagrees with that of the tables beside it."""
     parts = {name for name, value in written.items() if isinstance(value, Mapping)}
     if parts - set(now):
         raise ValueError(f"its summary has {min(parts - set(now))}, its tables have not")

@@ -1,12 +1,13 @@
 """Random positions instead of all: the same quantity, unbiased, for a fraction of the passes.
 
-The average over all (position, noise) of an example is the expectation over a random one, so random
-(example, position, noise) triples estimate the exhaustive mean without bias; more examples with
-fewer draws each make the smallest error. One jitted program computes one triple a row.
+The mean over all positions and noises of an example is the expectation over a random one of them.
+So random (example, position, noise) triples estimate the exhaustive mean without bias, and draws
+spread over many examples have the smallest error.
 """
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,102 +18,151 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens.core import runtime
 from jaxsens.core.intervals import mean_interval
-from jaxsens.core.runtime import SAME, SPLIT
+from jaxsens.core.runtime import REPLICATED, SPLIT
 from jaxsens.measurement.exhaustive import measure_all
-from jaxsens.measurement.jobs import Context, Measurement, Question, Work, check_finite
+from jaxsens.measurement.jobs import (
+    Context,
+    Measurement,
+    MeasurementJob,
+    MeasurementSpec,
+    check_finite,
+)
 
-#: Random draws that only say how many will be needed; also the fewest that an estimate is made of.
+#: Draws of the pilot, which only says how many will be needed; also the fewest of an estimate.
 PILOT_DRAWS = 1000
+#: About how many draws are listed on the host at the same time, at 24 bytes each.
+_LISTED_DRAWS = 1 << 20
 
 
-def measure_random(work: Work) -> Measurement:
-    """S draws of every example, each at a random position."""
-    sample = _Sample(work)
-    sample.extend(int(work.mask.any(axis=1).sum()) * work.question.num_samples)
-    return sample.measurement()
+def measure_random(job: MeasurementJob) -> Measurement:
+    """Measures S draws of every example, each at a random position."""
+    sample = _Sample([job])
+    sample.extend(int(job.mask.any(axis=1).sum()) * job.spec.num_samples)
+    return sample.measurements()[0]
 
 
-def measure_within(work: Work, tolerance: float) -> Measurement:
-    """Random draws until half of the 95 % interval is within `tolerance`, or all of them.
+def measure_within(jobs: Sequence[MeasurementJob], tolerance: float) -> list[Measurement]:
+    """Draws until half of the 95 % interval of all jobs together is within `tolerance`.
 
     Stopping at the first look that satisfies would favour lucky draws: for a rare flip they are the
     low ones, and the estimate would come out up to 15 % too small. So a pilot says how many draws
     should be enough, with a margin for its own error, and is then thrown away. Draws are added only
     in the few cases where the margin was too small, or where the draws of one example turn out to
-    be much alike; what bias that leaves is below 0.15 standard errors. The interval that decides is
-    the one that is reported, and stays wide while few examples make the mean: where few of few
-    examples flip, no number of draws is enough, and all are made.
+    be much alike; the bias that this leaves is below 0.15 standard errors. The interval that
+    decides is the one that is reported. It stays wide while few examples make the mean: where few
+    of few examples flip, no number of draws is enough, and every position is measured.
 
-    A draw costs two whole passes, clean and edited: where draws would cost more than the exhaustive
-    measurement, which reuses work where it can, that is the better one, and is made instead.
+    A draw costs two whole passes, clean and edited. Where draws would cost more than the exhaustive
+    measurement, which reuses clean values where it can, every position is measured instead.
+
+    Args:
+      jobs: parts of one dataset, such as texts in buckets of different lengths, that share key,
+        perturbation, metric and number of samples. A draw picks its example from all of them alike,
+        so that the mean over the examples that were drawn is unbiased for the mean over all: a part
+        that was sampled more densely than the others would weigh too much in it.
+      tolerance: half the length of the interval to reach.
+
+    Returns:
+      The measurement of each job: of all of them at random positions, or of all at every position.
     """
-    affordable = work.exhaustive_cost // 2
+    affordable = sum(job.exhaustive_cost for job in jobs) // 2
     if affordable < 2 * PILOT_DRAWS:
-        return measure_all(work)
-    pilot = _Sample(work)
+        return [measure_all(job) for job in jobs]
+    pilot = _Sample(jobs)
     pilot.extend(PILOT_DRAWS)
-    sample = _Sample(work, first_round=pilot.num_rounds)
+    sample = _Sample(jobs, first_round=pilot.num_rounds)
     target = max(pilot.enough(tolerance), PILOT_DRAWS)
     while target <= affordable:
         sample.extend(math.ceil(target))
         if sample.half_width <= tolerance:
-            return sample.measurement(spent=pilot.num_draws)
+            return _with_passes(sample.measurements(), pilot)
         target = max(sample.enough(tolerance), 1.1 * sample.num_draws)
-    whole = measure_all(work)
-    wasted = 2 * (pilot.num_draws + sample.num_draws)
-    return replace(whole, num_passes=whole.num_passes + wasted)
+    return _with_passes([measure_all(job) for job in jobs], pilot, sample)
+
+
+def _with_passes(measurements: list[Measurement], *samples: "_Sample") -> list[Measurement]:
+    """The measurements, with the passes of samples that were thrown away added to their cost."""
+    for sample in samples:
+        measurements = [
+            replace(measured, num_passes=measured.num_passes + wasted.num_passes)
+            for measured, wasted in zip(measurements, sample.measurements(), strict=True)
+        ]
+    return measurements
 
 
 class _Sample:
-    """Draws of random (example, position, sample) triples, added up as they come.
+    """Draws of random (example, position, sample) triples from all jobs, added up as they come.
 
-    Each round visits every example once, in random order: draws spread over as many examples as
-    there are, which makes the error as small as it can be. Within an example, positions are uniform
-    over the unmasked ones. No two samples share a round, so their noise is independent.
+    Each round visits every example of every job once, in random order: draws spread over as many
+    examples as there are, which makes the error as small as it can be. Within an example, positions
+    are uniform over the unmasked ones. No two samples share a round, so their noise is independent.
+    The examples of all jobs are counted through, and tables are as wide as the job with the most
+    positions.
     """
 
-    def __init__(self, work: Work, first_round: int = 0):
-        self.work = work
-        self.totals = np.zeros(work.mask.shape)
-        self.counts = np.zeros(work.mask.shape, np.int64)
-        self.squares = np.zeros(len(work.x))
+    def __init__(self, jobs: Sequence[MeasurementJob], first_round: int = 0):
+        self.jobs = jobs
+        self.spec = jobs[0].spec
+        self.num_positions = max(job.mask.shape[1] for job in jobs)
+        self.stops = np.cumsum([len(job.x) for job in jobs])
+        self.lengths = np.concatenate([job.mask.sum(axis=1) for job in jobs])
+        self.unmasked = np.concatenate([self._widened(job.unmasked) for job in jobs])
+        self.totals = np.zeros(self.unmasked.shape)
+        self.counts = np.zeros(self.unmasked.shape, np.int64)
+        self.squares = np.zeros(len(self.unmasked))
         self.num_draws, self.sum = 0, 0.0
         self.num_rounds = first_round
         self._queue = np.zeros((0, 3), np.int64)
 
+    def _widened(self, table: Int[np.ndarray, "n _"]) -> Int[np.ndarray, "n T"]:
+        return np.pad(table, ((0, 0), (0, self.num_positions - table.shape[1])))
+
     def extend(self, target: int) -> None:
         """Draws until there are `target` draws."""
-        # A batch larger than the pilot would be mostly padding.
-        rows = min(self.work.rows, PILOT_DRAWS)
-        batch = rows * self.work.mesh.size * jax.process_count()
+        # A batch larger than a job's share of the pilot would be mostly padding.
+        most = -(-PILOT_DRAWS // len(self.jobs))
+        num_devices = self.jobs[0].mesh.size * jax.process_count()
+        batches = [min(job.max_batch, most) * num_devices for job in self.jobs]
+        listed = max(1, _LISTED_DRAWS // sum(batches)) * sum(batches)
         while self.num_draws < target:
-            draws = self._next(min(batch, target - self.num_draws))
-            changes = _changes_of(self.work, draws, batch).astype(np.float64)
-            np.add.at(self.totals, (draws[:, 0], draws[:, 1]), changes)
-            np.add.at(self.counts, (draws[:, 0], draws[:, 1]), 1)
-            np.add.at(self.squares, draws[:, 0], changes**2)
-            self.num_draws += len(draws)
-            self.sum += float(changes.sum())
-            self.work.report(self.num_draws, target, self.sum / self.num_draws)
+            draws = self._next(min(listed, target - self.num_draws))
+            owners = np.searchsorted(self.stops, draws[:, 0], side="right")
+            for number, (job, batch) in enumerate(zip(self.jobs, batches, strict=True)):
+                of_job = draws[owners == number]
+                for start in range(0, len(of_job), batch):
+                    self._add(number, of_job[start : start + batch], batch)
+                    job.report(self.num_draws, target, self.sum / self.num_draws)
+
+    def _add(self, number: int, draws: Int[np.ndarray, "B 3"], batch: int) -> None:
+        """Makes draws of one job and adds them up."""
+        job = self.jobs[number]
+        first = np.array([self.stops[number] - len(job.x), 0, 0])
+        changes = _changes_of(job, draws - first, batch).astype(np.float64)
+        np.add.at(self.totals, (draws[:, 0], draws[:, 1]), changes)
+        np.add.at(self.counts, (draws[:, 0], draws[:, 1]), 1)
+        np.add.at(self.squares, draws[:, 0], changes**2)
+        self.num_draws += len(draws)
+        self.sum += float(changes.sum())
 
     def _next(self, num: int) -> Int[np.ndarray, "num 3"]:
-        while len(self._queue) < num:
-            self._queue = np.concatenate([self._queue, self._laps()])
-        draws, self._queue = np.split(self._queue, [num])
+        """The next draws of the endless sequence of rounds."""
+        parts, there = [self._queue], len(self._queue)
+        while there < num:
+            parts.append(self._rounds())
+            there += len(parts[-1])
+        draws, self._queue = np.split(np.concatenate(parts), [num])
         return draws
 
-    def _laps(self) -> Int[np.ndarray, "B 3"]:
+    def _rounds(self) -> Int[np.ndarray, "B 3"]:
         """One round over the examples, or as many as make a pilot if the examples are few."""
-        work = self.work
-        lengths = work.mask.sum(axis=1)
-        examples = np.flatnonzero(lengths)
+        examples = np.flatnonzero(self.lengths)
         rounds = self.num_rounds + np.arange(-(-PILOT_DRAWS // len(examples)))
-        rng = np.random.default_rng([*work.seed, self.num_rounds])
+        rng = np.random.default_rng([*self.jobs[0].seed, self.num_rounds])
         order = rng.permuted(np.tile(examples, (len(rounds), 1)), axis=1).ravel()
-        positions = work.unmasked[order, rng.integers(0, lengths[order])]
+        positions = self.unmasked[order, rng.integers(0, self.lengths[order])]
         samples = np.repeat(rounds, len(examples))
-        if work.question.exact:
-            samples = rng.integers(0, work.question.num_samples, len(order))
+        if self.spec.exact:
+            samples = rng.integers(0, self.spec.num_samples, len(order))
         self.num_rounds += len(rounds)
         return np.stack([order, positions, samples], axis=1)
 
@@ -128,11 +178,11 @@ class _Sample:
         return self._half_width_of(self.per_example)
 
     def _half_width_of(self, values: Float[np.ndarray, " m"]) -> float:
-        metric = self.work.question.metric
+        metric = self.spec.metric
         return mean_interval(values, (metric.lower, metric.upper)).half_width
 
     def enough(self, tolerance: float) -> float:
-        """Draws that should make the half-width `tolerance`; inf where no number of draws would.
+        """How many draws should make the half-width `tolerance`; inf if no number of them would.
 
         The variance of the per-example means is noise, which shrinks as draws are added, plus the
         difference between examples, which does not. It is itself an estimate, with relative error
@@ -163,29 +213,35 @@ class _Sample:
         growth = min(noise / needed, most) if needed > 0 else most
         return self.num_draws * growth * (1 + 2 * error)
 
-    def measurement(self, spent: int = 0) -> Measurement:
-        """The result; `spent` draws before it count as cost."""
-        num_passes = 2 * (self.num_draws + spent)
-        return Measurement(self.totals, self.counts, num_passes, "random")
+    def measurements(self) -> list[Measurement]:
+        """The result for each job."""
+        found = []
+        for job, stop in zip(self.jobs, self.stops, strict=True):
+            table = slice(stop - len(job.x), stop), slice(job.mask.shape[1])
+            counts = self.counts[table]
+            found.append(Measurement(self.totals[table], counts, 2 * int(counts.sum()), "random"))
+        return found
 
 
-def _changes_of(work: Work, draws: Int[np.ndarray, "B 3"], batch: int) -> Float[np.ndarray, " B"]:
+def _changes_of(
+    job: MeasurementJob, draws: Int[np.ndarray, "B 3"], batch: int
+) -> Float[np.ndarray, " B"]:
     """The change of each draw, computed in one padded batch over all hosts and devices."""
     padded = draws[np.minimum(np.arange(batch), len(draws) - 1)]
     local = padded[runtime.host_share(batch)].astype(np.int32)
-    rows, local[:, 0] = local[:, 0].copy(), work.names[local[:, 0]]
+    examples, local[:, 0] = local[:, 0].copy(), job.example_ids[local[:, 0]]
     changes = _draw_changes(
-        work.question, work.mesh, work.params,
-        *runtime.place((*work.inputs(rows), local), work.mesh, SPLIT), work.key, work.pool,
+        job.spec, job.mesh, job.params,
+        *runtime.place((*job.inputs(examples), local), job.mesh, SPLIT), job.key, job.pool,
     )  # fmt: skip
     changes = runtime.gather_hosts(np.asarray(changes), batch)[: len(draws)]
-    check_finite(changes[:, None], draws[:, 0])
+    check_finite(changes[:, None], job.example_ids[draws[:, 0]])
     return changes
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _draw_changes(
-    question: Question,
+    spec: MeasurementSpec,
     mesh: Mesh,
     params: Any,
     x: Shaped[Array, "B ..."],
@@ -194,16 +250,12 @@ def _draw_changes(
     key: PRNGKeyArray,
     pool: Array | None,
 ) -> Float[Array, " B"]:
-    """Change of one (example, position, sample) a row; nan where a logit was not finite."""
+    """The change of each draw (example, position, sample); nan where a logit was not finite."""
 
     def changes(params, x, context, draws, key, pool):
-        def edited(x_i, draw):
-            example, position, sample = draw
-            return question.edited(key, x_i, example, position, sample, pool)
+        edited = spec.edited_inputs(key, x, draws, pool)
+        clean, perturbed = (spec.apply_fn(params, inputs, *context) for inputs in (x, edited))
+        return jax.vmap(spec.change)(clean, perturbed)
 
-        inputs = jax.vmap(edited)(x, draws)
-        clean, outputs = (question.apply_fn(params, v, *context) for v in (x, inputs))
-        return jax.vmap(question.change)(clean, outputs)
-
-    in_specs = (SAME, SPLIT, SPLIT, SPLIT, SAME, SAME)
+    in_specs = (REPLICATED, SPLIT, SPLIT, SPLIT, REPLICATED, REPLICATED)
     return runtime.over_devices(changes, mesh, in_specs)(params, x, context, draws, key, pool)

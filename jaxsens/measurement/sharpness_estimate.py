@@ -1,10 +1,9 @@
 """The result of a sharpness measurement: means with their error bars, and how it was made.
 
-Changes d(i, s) of example i under draw s of the weights form an n × S table in which every draw is
-shared by all examples, so errors are clustered by example and by draw
-(`jaxsens.core.intervals.two_way`).
+The changes d(i, s) of example i under draw s of the weights form an n × S table. All examples share
+a draw, so standard errors are clustered by example and by draw (`jaxsens.core.intervals.two_way`).
 
-Assumption: examples and draws are independent, and no draw is far worse than the others.
+Assumption: examples and draws are independent, and no single draw makes most of the mean.
 """
 
 import json
@@ -28,7 +27,7 @@ from jaxsens.measurement.packing import (
     unpack,
 )
 
-#: What is measured, and the range that it lives in, which intervals respect.
+#: The kinds of change and the range of each, within which intervals stay.
 BOUNDS = {
     "flips": (0.0, 1.0),
     "l1": (0.0, math.inf),
@@ -39,10 +38,10 @@ BOUNDS = {
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """E over examples and draws of one kind of change, estimated.
+    """The mean of one kind of change over examples and draws of the weights, estimated.
 
     Attributes:
-      per_example_draw: (n, S) the changes.
+      per_example_draw: (n, S) the change of each example under each draw.
       bounds: the range of a change, (0, 1) for flips.
     """
 
@@ -75,11 +74,11 @@ class Change:
         return two_way_variance(self.per_example_draw).dof
 
     def ci(self, level: float = 0.95) -> tuple[float, float]:
-        """Confidence interval at this level, inside the metric's bounds.
+        """(low, high), the confidence interval of the mean at this level, inside the bounds.
 
-        Flips have a score interval, L1 and squared changes, which are skewed to the right, one on
-        the scale of their logarithm, the loss Student's: see `two_way_interval`. One draw, or one
-        example, says nothing about others: the interval is the whole range.
+        Flips have a score interval; L1 and squared changes, which are skewed to the right, have one
+        on the scale of their logarithm; the loss has Student's: see `two_way_interval`. A single
+        draw, or a single example, says nothing about others: the interval is the whole range then.
         """
         return self._interval(level).ends
 
@@ -114,8 +113,9 @@ class SharpnessProvenance:
     Attributes:
       num_weights: p, the numbers that the noise moved; Gaussian noise has norm about σ√p.
       perturbed_apply_fn: the name of the function that made the perturbed pass, if not `apply_fn`.
-      num_passes: forward passes, clean ones included.
-      perturbed_batch: examples that it got at a time; None without it.
+      num_passes: forward passes: one for each example and draw, and one clean pass of each example
+        for each block of draws that was in memory together.
+      perturbed_batch: how many examples it got together; None without it.
     """
 
     perturbation: str
@@ -170,9 +170,12 @@ class SharpnessEstimate:
         return self.flips.per_example_draw.shape[1]
 
     def merge(self, other: "SharpnessEstimate") -> "SharpnessEstimate":
-        """The estimate over the examples of both, which must be disjoint: shards of a data set.
+        """The estimate over the examples of both, which must be disjoint parts of a dataset.
 
         Both must have the same noise on the weights: the same key, number of draws and mask.
+
+        Raises:
+          ValueError: the two do not have the same noise.
         """
         if not isinstance(other, SharpnessEstimate):
             raise ValueError(f"merge takes another SharpnessEstimate; got {one_line(other)}")
@@ -192,7 +195,7 @@ class SharpnessEstimate:
 
     @property
     def _noise(self) -> dict[str, Any]:
-        """What estimates must share to be about the same perturbed models."""
+        """What two estimates must share to be of the same perturbed models."""
         fields = ("perturbation", "num_weights", "perturbed_apply_fn", "perturbed_batch", "seed")
         named = {field: getattr(self.provenance, field) for field in (*fields, "precision")}
         return named | {"num_draws": self.num_draws, "changes": tuple(self.changes)}
@@ -211,7 +214,7 @@ class SharpnessEstimate:
         return {name: change.summary() for name, change in self.changes.items()} | sizes
 
     def to_json(self) -> str:
-        """Everything, exactly; `from_json` gives it back."""
+        """The estimate as text, without any loss; `from_json` reads it back."""
         tables = {name: pack(change.per_example_draw) for name, change in self.changes.items()}
         return json.dumps(
             {
@@ -223,7 +226,7 @@ class SharpnessEstimate:
 
     @classmethod
     def from_json(cls, text: str) -> "SharpnessEstimate":
-        """The estimate that `to_json` wrote; ValueError for a file that is damaged or another."""
+        """The estimate that `to_json` wrote; ValueError if the text is damaged or another."""
         with reading():
             record = record_of(text)
             packed = record["per_example_draw"]

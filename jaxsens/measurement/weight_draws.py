@@ -1,11 +1,12 @@
 """How sharpness is measured: every draw of the weights on every example.
 
-One jitted program draws a block of copies of the weights, another takes a chunk of examples through
-all of them. Their static shapes depend on the model, S and the byte budgets alone: a remainder is
-padded and the padding skipped, so that a model is compiled once whatever the number of examples.
+One jitted program draws a block of perturbed copies of the weights, another takes a chunk of
+examples through all of them. Their static shapes depend on the model, S and the byte budgets alone:
+a remainder is padded and the padding skipped, so that a model is compiled once whatever the number
+of examples.
 
-A perturbed pass of its own kind may look at its whole batch (BatchNorm in training mode). It gets
-the same batches for any cut of the work, without padding: whole batches are dealt out to the
+A `perturbed_apply_fn` may look at its whole batch (BatchNorm in training mode). It gets the same
+batches, without padding, on any number of devices and hosts: whole batches are dealt out to the
 devices, and the examples that are left form a smaller batch, which is compiled by itself.
 
 The copies go through the model one after another, the clean one first. A model vmapped over its
@@ -26,17 +27,17 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens.core import runtime
-from jaxsens.core.runtime import SAME, SPLIT
+from jaxsens.core.runtime import REPLICATED, SPLIT
 from jaxsens.measurement import metrics
-from jaxsens.measurement.batching import MAX_CHUNK, Plan
-from jaxsens.measurement.jobs import ApplyFn, Progress
+from jaxsens.measurement.batching import MAX_CHUNK, BatchPlan
+from jaxsens.measurement.jobs import ApplyFn, ProgressCallback
 from jaxsens.perturbations import weight_noise
 from jaxsens.perturbations.weight_noise import WeightNoise
 
 #: `perturbed_apply_fn(params, x, key) -> logits`.
 PerturbedApplyFn = Callable[[Any, Array, PRNGKeyArray], Any]
 
-#: Bytes that the copies of the weights held at a time may take on each device.
+#: Bytes that the copies of the weights may take on each device at the same time.
 WEIGHT_BYTES = 1 << 30
 
 l1_change = metrics.Metric(
@@ -45,10 +46,15 @@ l1_change = metrics.Metric(
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is asked of the model, static and hashable; the noise is not in it.
+class SharpnessSpec:
+    """What is measured, static and hashable.
 
-    So a model is compiled once for all kinds and sizes of noise.
+    The noise is no part of it, so that a model is compiled once for all kinds and sizes of noise.
+
+    Attributes:
+      apply_fn: the model.
+      perturbed_apply_fn: another function for the perturbed pass, if there is one.
+      selected: for each leaf of the parameters whether it is perturbed.
     """
 
     apply_fn: ApplyFn
@@ -59,10 +65,19 @@ class Question:
         self, params: Any, weights: list[Array], x: Array, key: PRNGKeyArray,
         draws: Int[Array, " B"], first: Int[Array, ""],
     ) -> tuple[Float[Array, "g ..."], Float[Array, "B g ..."]]:  # fmt: skip
-        """Logits of a batch whose first example is `first`: clean, and with each draw."""
+        """Logits of a batch of g examples: clean, and with each of the B draws of the weights.
+
+        Args:
+          params: the clean parameters.
+          weights: the selected leaves, each (1 + B, …): clean, then with the noise of each draw.
+          x: the batch.
+          key: the key of the measurement.
+          draws: the numbers of the draws.
+          first: the index of the batch's first example, for the key of a `perturbed_apply_fn`.
+        """
 
         def model(new):
-            return weight_noise.put(params, self.selected, new)
+            return weight_noise.with_weights(params, self.selected, new)
 
         perturbed_apply_fn = self.perturbed_apply_fn
         if perturbed_apply_fn is None:
@@ -72,22 +87,33 @@ class Question:
 
         def perturbed(turn):
             new, s = turn
-            own = jax.random.fold_in(weight_noise.stream(key, s, 1), first)
-            return perturbed_apply_fn(model(new), x, own)
+            pass_key = jax.random.fold_in(weight_noise.draw_key(key, s, 1), first)
+            return perturbed_apply_fn(model(new), x, pass_key)
 
         outputs = lax.map(perturbed, ([leaf[1:] for leaf in weights], draws))
         return self.apply_fn(params, x).astype(float), outputs.astype(float)
 
 
 @dataclass(frozen=True)
-class Work:
-    """A question, and all that it is asked about.
+class SharpnessJob:
+    """A spec, the noise, the examples it is measured on, and where and in what batches.
 
-    `batch`: how many consecutive examples are a batch that no cut may divide or fill up; None if
-    examples do not look at each other, and the plan says how many go together.
+    Attributes:
+      spec: what is measured.
+      noise: the noise on the weights.
+      params: the clean parameters, on every device.
+      x: (n, …) the examples, on the host.
+      labels: (n,) their classes, or None if no loss is wanted.
+      num_draws: S, the draws of the weights.
+      key: the key of the measurement.
+      mesh: this process's devices.
+      plan: how examples are cut into batches, if they do not see each other.
+      fixed_batch: how many consecutive examples a `perturbed_apply_fn` sees together, in batches
+        that may neither be divided nor padded; None without such a function.
+      progress: what to call with the progress, if anything.
     """
 
-    question: Question
+    spec: SharpnessSpec
     noise: WeightNoise
     params: Any
     x: Shaped[np.ndarray, "n ..."]
@@ -95,14 +121,14 @@ class Work:
     num_draws: int
     key: PRNGKeyArray
     mesh: Mesh
-    plan: Plan
-    batch: int | None
-    progress: Progress | None
+    plan: BatchPlan
+    fixed_batch: int | None
+    progress: ProgressCallback | None
 
     @functools.cached_property
     def block(self) -> int:
-        """B: draws of the weights held at a time, in blocks of about equal length."""
-        leaves = zip(jax.tree.leaves(self.params), self.question.selected, strict=True)
+        """B: draws of the weights that are in memory together, in blocks of about equal length."""
+        leaves = zip(jax.tree.leaves(self.params), self.spec.selected, strict=True)
         copy = sum(leaf.nbytes for leaf, bit in leaves if bit)
         # While they are drawn, the noise takes as much memory as the weights.
         at_most = max(1, WEIGHT_BYTES // (2 * copy) - 1)
@@ -116,105 +142,113 @@ class Work:
 
 @dataclass(frozen=True)
 class Part:
-    """Consecutive examples that are cut in one way, in batches of `together`."""
+    """The examples from `start` to `stop`, which are cut into batches of one size."""
 
     start: int
     stop: int
-    together: int
-    plan: Plan
+    batch_size: int
+    plan: BatchPlan
 
     @property
     def num_batches(self) -> int:
-        """The batches of all hosts."""
-        return (self.stop - self.start) // self.together
+        """The number of batches on all hosts together."""
+        return (self.stop - self.start) // self.batch_size
 
     @property
     def share(self) -> slice:
         """The examples that this process measures: whole batches."""
         batches = runtime.host_share(self.num_batches)
-        return slice(*(self.start + self.together * at for at in (batches.start, batches.stop)))
+        return slice(*(self.start + self.batch_size * at for at in (batches.start, batches.stop)))
 
     def dealt(self, num_devices: int) -> Int[np.ndarray, "devices c"]:
-        """Examples of each device in the first call: batches in turn, so that all have as many."""
-        batches = np.arange(self.plan.chunk // self.together * num_devices)
-        rows = self.together * batches[:, None] + np.arange(self.together)[None, :]
-        return rows.reshape(-1, num_devices, self.together).swapaxes(0, 1).reshape(num_devices, -1)
+        """Examples of each device in the first call, counted from its first example.
+
+        Devices get batches in turn, so that all have about as many.
+        """
+        size = self.batch_size
+        batches = np.arange(self.plan.chunk // size * num_devices)
+        examples = size * batches[:, None] + np.arange(size)[None, :]
+        return examples.reshape(-1, num_devices, size).swapaxes(0, 1).reshape(num_devices, -1)
 
     def gather(self, local: Float[np.ndarray, "_ S"]) -> Float[np.ndarray, "_ S"]:
-        """This process's share of a table, with those of all others."""
-        batches = local.reshape(-1, self.together, local.shape[1])
+        """A table of all processes' examples from the tables of each one's own."""
+        batches = local.reshape(-1, self.batch_size, local.shape[1])
         return runtime.gather_hosts(batches, self.num_batches).reshape(-1, local.shape[1])
 
 
-def _parts(work: Work) -> list[Part]:
-    """All examples; of batches that must stay as they are, the whole ones and a smaller last."""
-    n = len(work.x)
-    if work.batch is None:
-        return [Part(0, n, 1, work.plan)]
-    whole = n // work.batch * work.batch
-    cut = [(0, whole, work.batch), (whole, n, n - whole)]
+def _parts(job: SharpnessJob) -> list[Part]:
+    """All examples in one part or, with a fixed batch, the whole batches and a smaller last one."""
+    n = len(job.x)
+    if job.fixed_batch is None:
+        return [Part(0, n, 1, job.plan)]
+    whole = n // job.fixed_batch * job.fixed_batch
+    cut = [(0, whole, job.fixed_batch), (whole, n, n - whole)]
     return [Part(*each, _plan_of_batches(each[2])) for each in cut if each[0] < each[1]]
 
 
-def _plan_of_batches(size: int) -> Plan:
-    return Plan(chunk=max(1, MAX_CHUNK // size) * size, group=size, block=1)
+def _plan_of_batches(size: int) -> BatchPlan:
+    return BatchPlan(chunk=max(1, MAX_CHUNK // size) * size, group=size, block=1)
 
 
-def measure(work: Work) -> dict[str, Float[np.ndarray, "n S"]]:
-    """The changes of every example under every draw, by name."""
-    parts = _parts(work)
+def measure(job: SharpnessJob) -> dict[str, Float[np.ndarray, "n S"]]:
+    """The changes of every example under every draw of the weights, (n, S), by kind of change."""
+    parts = _parts(job)
     num_mine = sum(part.share.stop - part.share.start for part in parts)
     gathered, done, flips = [], 0, 0.0
     for part in parts:
         share = part.share
-        shape = (share.stop - share.start, work.num_draws)
-        tables = {name: np.zeros(shape, np.float32) for name in _names(work.labels)}
-        # One call is under way on the devices while the results of the one before are received.
-        for rows, draws, changes in _one_behind(_calls(work, part)):
-            valid, new = rows < share.stop, np.unique(draws)
+        shape = (share.stop - share.start, job.num_draws)
+        tables = {name: np.zeros(shape, np.float32) for name in _kinds_of_change(job.labels)}
+        # One call runs on the devices while the results of the one before are received.
+        for examples, draws, changes in _one_behind(_calls(job, part)):
+            valid, new = examples < share.stop, np.unique(draws)
             received = {name: np.asarray(changes[name])[valid, : len(new)] for name in tables}
             if jax.process_count() == 1:
-                _check_finite(received, rows[valid], new)
+                _check_finite(received, examples[valid], new)
             for name, table in tables.items():
-                table[np.ix_(rows[valid] - share.start, new)] = received[name]
+                table[np.ix_(examples[valid] - share.start, new)] = received[name]
             done += received["flips"].size
             flips += float(received["flips"].sum())
-            if work.progress is not None:
-                work.progress(done, num_mine * work.num_draws, flips / done)
+            if job.progress is not None:
+                job.progress(done, num_mine * job.num_draws, flips / done)
         gathered.append({name: part.gather(table) for name, table in tables.items()})
     tables = {name: np.concatenate([each[name] for each in gathered]) for name in gathered[0]}
     # A host that raised alone would leave the others waiting for its share.
-    _check_finite(tables, np.arange(len(work.x)), np.arange(work.num_draws))
+    _check_finite(tables, np.arange(len(job.x)), np.arange(job.num_draws))
     return tables
 
 
 def _calls(
-    work: Work, part: Part
+    job: SharpnessJob, part: Part
 ) -> Iterator[tuple[Int[np.ndarray, " c"], Int[np.ndarray, " B"], dict[str, Array]]]:
-    """(rows, draws, changes) of each call; rows beyond the share and repeated draws are padding."""
-    dealt, share = part.dealt(work.mesh.size), part.share
-    for first in range(0, work.num_draws, work.block):
-        draws = np.minimum(np.arange(first, first + work.block), work.num_draws - 1)
-        placed = runtime.place(draws.astype(np.int32), work.mesh, SAME)
-        weights = _draw_weights(work.noise, work.question.selected, work.params, work.key, placed)
+    """(examples, draws, changes) of each call.
+
+    Examples beyond this process's share are padding, and so are repeated draws.
+    """
+    dealt, share = part.dealt(job.mesh.size), part.share
+    for first in range(0, job.num_draws, job.block):
+        draws = np.minimum(np.arange(first, first + job.block), job.num_draws - 1)
+        placed = runtime.place(draws.astype(np.int32), job.mesh, REPLICATED)
+        weights = _draw_weights(job.noise, job.spec.selected, job.params, job.key, placed)
         for start in range(share.start, share.stop, dealt.size):
-            rows = start + dealt
-            num_valid = (rows < share.stop).sum(axis=1).astype(np.int32)
-            rows = rows.ravel()
-            taken = np.minimum(rows, share.stop - 1)
-            labels = None if work.labels is None else work.labels[taken]
-            batch = (work.x[taken], labels, taken.astype(np.int32), num_valid)
+            examples = start + dealt
+            num_valid = (examples < share.stop).sum(axis=1).astype(np.int32)
+            examples = examples.ravel()
+            padded = np.minimum(examples, share.stop - 1)
+            labels = None if job.labels is None else job.labels[padded]
+            chunk = (job.x[padded], labels, padded.astype(np.int32), num_valid)
             changes = _chunk_changes(
-                work.question, part.plan, work.mesh, work.params, weights,
-                *runtime.place(batch, work.mesh, SPLIT), work.key, placed,
+                job.spec, part.plan, job.mesh, job.params, weights,
+                *runtime.place(chunk, job.mesh, SPLIT), job.key, placed,
             )  # fmt: skip
-            yield rows, draws, changes
+            yield examples, draws, changes
 
 
-def _one_behind(calls: Iterable) -> Iterator:
+def _one_behind(results: Iterable) -> Iterator:
+    """The same items, each given only after the next one has been asked for."""
     waiting = []
-    for call in calls:
-        waiting.append(call)
+    for result in results:
+        waiting.append(result)
         if len(waiting) > 1:
             yield waiting.pop(0)
     yield from waiting
@@ -237,8 +271,8 @@ def _draw_weights(
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _chunk_changes(
-    question: Question,
-    plan: Plan,
+    spec: SharpnessSpec,
+    plan: BatchPlan,
     mesh: Mesh,
     params: Any,
     weights: list[Array],
@@ -249,20 +283,20 @@ def _chunk_changes(
     key: PRNGKeyArray,
     draws: Int[Array, " B"],
 ) -> dict[str, Float[Array, "c B"]]:
-    """Changes of each example under each draw, marked by `_changes` where outputs are infinite."""
-    function = functools.partial(_device_changes, question, plan)
-    in_specs = (SAME, SAME, SPLIT, SPLIT, SPLIT, SPLIT, SAME, SAME)
+    """Changes of each example under each draw; `_changes` marks outputs that are not finite."""
+    function = functools.partial(_device_changes, spec, plan)
+    in_specs = (REPLICATED, REPLICATED, SPLIT, SPLIT, SPLIT, SPLIT, REPLICATED, REPLICATED)
     arguments = (params, weights, x, labels, examples, num_valid, key, draws)
     return runtime.over_devices(function, mesh, in_specs)(*arguments)
 
 
-def _device_changes(question, plan, params, weights, x, labels, examples, num_valid, key, draws):
+def _device_changes(spec, plan, params, weights, x, labels, examples, num_valid, key, draws):
     def add_group(index, changes):
         at = index * plan.group
         x_g, labels_g, examples_g = jax.tree.map(
             lambda a: lax.dynamic_slice_in_dim(a, at, plan.group), (x, labels, examples)
         )
-        clean, perturbed = question.outputs(params, weights, x_g, key, draws, examples_g[0])
+        clean, perturbed = spec.outputs(params, weights, x_g, key, draws, examples_g[0])
         of_draws = jax.vmap(_changes, (None, 0, None))
         new = jax.vmap(of_draws, (0, 1, 0))(clean, perturbed, labels_g)
         return jax.tree.map(
@@ -271,17 +305,20 @@ def _device_changes(question, plan, params, weights, x, labels, examples, num_va
 
     num_groups = (num_valid[0] + plan.group - 1) // plan.group
     zeros = jnp.zeros((plan.chunk, len(draws)), jnp.float32)
-    return lax.fori_loop(0, num_groups, add_group, dict.fromkeys(_names(labels), zeros))
+    return lax.fori_loop(0, num_groups, add_group, dict.fromkeys(_kinds_of_change(labels), zeros))
 
 
-def _names(labels: Any) -> list[str]:
+def _kinds_of_change(labels: Any) -> list[str]:
     return ["flips", "l1", "squared"] if labels is None else ["flips", "l1", "squared", "loss"]
 
 
 def _changes(
     clean: Float[Array, "*C"], perturbed: Float[Array, "*C"], label: Int[Array, ""] | None
 ) -> dict[str, Float[Array, ""]]:
-    """All changes of one example; nan where a clean logit, inf where another is not finite."""
+    """All kinds of change of one example.
+
+    All are nan if a clean logit is not finite, and all are inf if only a perturbed one is not.
+    """
     changes = {
         "flips": metrics.label_flip(clean, perturbed),
         "l1": l1_change(clean, perturbed),
@@ -308,7 +345,7 @@ def _cross_entropy(logits: Float[Array, "*C"], label: Int[Array, ""]) -> Float[A
 def _check_finite(
     tables: dict[str, Float[np.ndarray, "c B"]], examples: np.ndarray, draws: np.ndarray
 ) -> None:
-    """Raises ValueError, naming example and draw, for marked changes."""
+    """Raises ValueError, which names example and draw, if `_changes` marked a change."""
     # A difference of finite logits may still overflow when it is squared.
     total = sum(tables.values())
     if np.isfinite(total).all():

@@ -1,8 +1,8 @@
-"""Single draws by whole forward passes, which have the last word.
+"""Single draws by whole forward passes, which have the last word over reuse.
 
 Reuse gives the same outputs as whole passes within rounding. Where rounding decides (a prediction
-at a tie) or a rule of reuse may be wrong, the draws in question are made once more by whole passes,
-a small batch of them at a time.
+at a tie), or a rule of reuse may be wrong, the draws concerned are made again by whole passes, in
+small batches.
 """
 
 import functools
@@ -16,55 +16,57 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens.core import runtime
-from jaxsens.core.runtime import SAME, SPLIT
-from jaxsens.measurement.jobs import Context, Question, Work
+from jaxsens.core.runtime import REPLICATED, SPLIT
+from jaxsens.measurement.jobs import Context, MeasurementJob, MeasurementSpec
 
-#: Draws that go through the model together on a device, if they fit.
+#: The most draws that go through the model together on one device.
 _BATCH = 32
-#: Entries of an output that are compared at the most: every example of a call has room for them.
+#: The most entries of an output that are compared: a call holds them for every example.
 _ENTRIES = 256
-#: A golden section deals out positions evenly, however many are asked for.
+#: Multiples of the golden section, modulo 1, are spread evenly however many there are.
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def outputs_of(
-    work: Work, draws: Int[np.ndarray, "B 3"], *, edited: bool = True
+    job: MeasurementJob, draws: Int[np.ndarray, "B 3"], *, is_edited: bool = True
 ) -> Shaped[np.ndarray, "B ..."]:
-    """Outputs of these draws (example, position, sample), on this process's devices.
+    """The model's outputs for some draws, on this process's devices.
 
     Args:
-      work: what is measured.
-      draws: which draws of it.
-      edited: False for the outputs without the edit.
+      job: what is measured.
+      draws: (example, position, sample) of each draw; the example by its index.
+      is_edited: False for the outputs without the edit.
     """
-    batch = batch_of(work)
+    batch = batch_of(job)
     starts = range(0, len(draws), batch)
-    parts = [_batch_outputs(work, draws[start : start + batch], batch, edited) for start in starts]
+    parts = [
+        _batch_outputs(job, draws[start : start + batch], batch, is_edited) for start in starts
+    ]
     return np.concatenate(parts)
 
 
-def batch_of(work: Work) -> int:
+def batch_of(job: MeasurementJob) -> int:
     """Draws that go through the model together, on all of this process's devices."""
-    return min(_BATCH, work.rows) * work.mesh.size
+    return min(_BATCH, job.max_batch) * job.mesh.size
 
 
 def _batch_outputs(
-    work: Work, draws: Int[np.ndarray, "B 3"], batch: int, edited: bool
+    job: MeasurementJob, draws: Int[np.ndarray, "B 3"], batch: int, is_edited: bool
 ) -> Shaped[np.ndarray, "B ..."]:
     padded = draws[np.minimum(np.arange(batch), len(draws) - 1)].astype(np.int32)
-    rows, padded[:, 0] = padded[:, 0].copy(), work.names[padded[:, 0]]
-    is_edited = np.full(batch, edited)
+    examples, padded[:, 0] = padded[:, 0].copy(), job.example_ids[padded[:, 0]]
+    all_edited = np.full(batch, is_edited)
     outputs = _outputs(
-        work.question, work.mesh, work.params,
-        *runtime.place((*work.inputs(rows), padded, is_edited), work.mesh, SPLIT),
-        work.key, work.pool,
+        job.spec, job.mesh, job.params,
+        *runtime.place((*job.inputs(examples), padded, all_edited), job.mesh, SPLIT),
+        job.key, job.pool,
     )  # fmt: skip
     return np.asarray(outputs)[: len(draws)]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _outputs(
-    question: Question,
+    spec: MeasurementSpec,
     mesh: Mesh,
     params: Any,
     x: Shaped[Array, "B ..."],
@@ -74,45 +76,54 @@ def _outputs(
     key: PRNGKeyArray,
     pool: Array | None,
 ) -> Shaped[Array, "B ..."]:
+    # Not one program with that of `random_positions`, which gives the change and no outputs: here
+    # the outputs themselves are compared, clean ones and edited ones share one compilation, and
+    # another program might round, and so decide a tie, differently.
     def outputs(params, x, context, draws, is_edited, key, pool):
-        def one(x_i, draw, is_edited):
-            example, position, sample = draw
-            edited = question.edited(key, x_i, example, position, sample, pool)
-            return jnp.where(is_edited, edited, x_i)
+        edited = spec.edited_inputs(key, x, draws, pool)
+        inputs = jax.vmap(jnp.where)(is_edited, edited, x)
+        return spec.apply_fn(params, inputs, *context)
 
-        return question.apply_fn(params, jax.vmap(one)(x, draws, is_edited), *context)
-
-    in_specs = (SAME, SPLIT, SPLIT, SPLIT, SPLIT, SAME, SAME)
+    in_specs = (REPLICATED, SPLIT, SPLIT, SPLIT, SPLIT, REPLICATED, REPLICATED)
     return runtime.over_devices(outputs, mesh, in_specs)(
         params, x, context, draws, is_edited, key, pool
     )
 
 
-def totals_of(work: Work, cells: Int[np.ndarray, "k 2"]) -> Float[np.ndarray, " k"]:
-    """Totals over all samples at these (example, position) cells; nan where one is not finite."""
-    samples, batch = work.question.num_samples, batch_of(work)
+def totals_of(job: MeasurementJob, cells: Int[np.ndarray, "k 2"]) -> Float[np.ndarray, " k"]:
+    """Sums of changes over all samples at these (example, position) cells, by whole passes.
+
+    A sum is nan where an output is not finite.
+    """
+    samples, batch = job.spec.num_samples, batch_of(job)
     draws = np.column_stack(
         [np.repeat(cells, samples, axis=0), np.tile(np.arange(samples), len(cells))]
     )
     changes = np.zeros(len(draws), np.float32)
     for start in range(0, len(draws), batch):
-        # Of one length, so that the change is compiled once.
-        rows = np.minimum(np.arange(start, start + batch), len(draws) - 1)
-        clean, edited = (outputs_of(work, draws[rows], edited=edited) for edited in (False, True))
-        found = np.asarray(_changes(work.question, clean, edited))
+        # Padded to one length, so that `_changes` is compiled once.
+        padded = draws[np.minimum(np.arange(start, start + batch), len(draws) - 1)]
+        clean, perturbed = (outputs_of(job, padded, is_edited=bit) for bit in (False, True))
+        found = np.asarray(_changes(job.spec, clean, perturbed))
         changes[start : start + batch] = found[: len(draws) - start]
     return changes.reshape(len(cells), samples).sum(axis=1)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _changes(question: Question, clean: Array, perturbed: Array) -> Float[Array, " B"]:
-    return jax.vmap(question.change)(clean, perturbed)
+def _changes(spec: MeasurementSpec, clean: Array, perturbed: Array) -> Float[Array, " B"]:
+    return jax.vmap(spec.change)(clean, perturbed)
 
 
 def probes_of(
     mask: Bool[np.ndarray, "n T"], examples: Int[np.ndarray, " c"], num: int
 ) -> Int[np.ndarray, "c num"]:
-    """Positions of each example at which reuse is compared with whole passes, spread evenly."""
+    """`num` unmasked positions of each example, spread evenly, to compare reuse with whole passes.
+
+    Args:
+      mask: which positions of each example are measured.
+      examples: the indices of the examples.
+      num: how many positions of each.
+    """
     mask = mask[examples]
     lengths = mask.sum(axis=1)
     unmasked = np.argsort(~mask, axis=1, kind="stable")
@@ -122,12 +133,18 @@ def probes_of(
 
 
 def disagreement(found: np.ndarray, expected: np.ndarray, rounding: float) -> np.ndarray:
-    """How far outputs are from what they should be, one number per row: 1 is the most allowed.
+    """How far outputs (B, …) are from the expected ones, (B,); 1 is the most allowed.
 
-    Rounding grows on its way through a model by an unknown factor; a wrong rule is off by a share
-    of the outputs. The line between them is 3√ε of the largest output: 0.001 in float32, 0.26 in
-    bfloat16. What is finite on one side alone is infinitely far. An entry is compared with the
-    largest one of its own kind, so that the fill of a masked class does not hide the others.
+    Rounding grows on its way through a model by an unknown factor; a wrong rule is wrong by a
+    fraction of the outputs. The line drawn between them is 3√ε of the largest output: 0.001 in
+    float32, 0.26 in bfloat16. An output that is finite on one side alone is infinitely far. Each
+    entry is compared with the largest of the same entry of all draws, so that the fill of a masked
+    class, -1e9, does not hide the other classes.
+
+    Args:
+      found: the outputs to judge.
+      expected: what they should be.
+      rounding: the relative rounding error of the model's coarsest numbers, ε.
     """
     found, expected = (np.asarray(a, np.float64).reshape(len(a), -1) for a in (found, expected))
     finite = np.isfinite(expected).all(axis=1)
@@ -142,7 +159,7 @@ def disagreement(found: np.ndarray, expected: np.ndarray, rounding: float) -> np
 
 
 def entries_of(outputs: Shaped[Array, "b ..."]) -> Float[Array, "b _"]:
-    """Some entries of each output, spread evenly: as many as there is room for."""
+    """At most 256 entries of each output, spread evenly, as float32."""
     flat = outputs.reshape(len(outputs), -1)
     if jnp.issubdtype(flat.dtype, jnp.complexfloating):
         flat = jnp.concatenate([flat.real, flat.imag], axis=1)

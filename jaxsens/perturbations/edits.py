@@ -3,8 +3,8 @@
 An edit is a pure function `edit(key, window) -> window`; a new noise is a new edit.
 
 Assumption: an edit depends on nothing but its key and the window (`Donor` also sees the same window
-of another example). An edit that keeps hidden state would be traced once and silently give the same
-draw.
+of another example). An edit with hidden state would be traced once and silently give the same draw
+every time.
 """
 
 import math
@@ -16,13 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, Shaped
 
-from jaxsens.core.scalars import MOST, as_real, as_whole, one_line, spread
+from jaxsens.core.scalars import MAX_INT32, as_real, as_whole, noise_size, one_line
 from jaxsens.perturbations.grids import Position, Shape
 
 
 @runtime_checkable
 class Edit(Protocol):
-    """`edit(key, window) -> window` of the same shape and dtype. Implementations are hashable."""
+    """`edit(key, window) -> window` of the same shape and dtype.
+
+    Implementations are hashable: frozen dataclasses, or functions.
+    """
 
     def __call__(self, key: PRNGKeyArray, window: Array, /) -> Array:
         """A random new window."""
@@ -30,18 +33,21 @@ class Edit(Protocol):
 
 @runtime_checkable
 class FiniteEdit(Protocol):
-    """An edit that is uniform over finitely many replacements, so that all can be enumerated."""
+    """An edit that draws uniformly from finitely many replacements, which can be enumerated.
+
+    With `num_samples="all"` a measurement takes each of them once.
+    """
 
     def num_replacements(self, window_shape: Shape) -> int:
-        """How many replacements there are."""
+        """How many replacements a window of this shape has."""
 
     def replacement(self, index: Position, window: Array) -> Array:
-        """Replacement `index` of the window."""
+        """Replacement number `index`, from 0, of the window."""
 
 
 @runtime_checkable
 class CheckedEdit(Protocol):
-    """An edit that is meaningless for some inputs, and says so before anything is measured."""
+    """An edit that has no meaning for some inputs, and says so before anything is measured."""
 
     def check(self, values: Shaped[np.ndarray, "..."]) -> None:
         """Raises ValueError for inputs that the edit does not understand."""
@@ -49,7 +55,18 @@ class CheckedEdit(Protocol):
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Adds independent N(0, σ²) noise; give either `sigma` (σ) or `variance` (σ²).
+    """Adds independent Gaussian noise to every entry of the window.
+
+        window + σ·ξ,    ξ ~ N(0, I)
+
+    As a noise on weights (`sharpness`) it adds σ·ξ to every selected weight.
+
+    Args:
+      sigma: σ, the standard deviation; give this or `variance`.
+      variance: σ².
+
+    Raises:
+      ValueError: both or none are given, or the number is negative or not finite.
 
     >>> Gaussian(variance=4.0).sigma
     2.0
@@ -65,11 +82,11 @@ class Gaussian:
                 f"got sigma={one_line(self.sigma)}, variance={one_line(self.variance)}"
             )
         if self.variance is None:
-            sigma = spread("Gaussian", "sigma", self.sigma)
+            sigma = noise_size("Gaussian", "sigma", self.sigma)
             # A product, because a power that overflows raises an error of its own.
-            variance = spread("Gaussian", "variance, sigma²,", sigma * sigma)
+            variance = noise_size("Gaussian", "variance, sigma²,", sigma * sigma)
         else:
-            variance = spread("Gaussian", "variance", self.variance)
+            variance = noise_size("Gaussian", "variance", self.variance)
             sigma = math.sqrt(variance)
         object.__setattr__(self, "sigma", sigma)
         object.__setattr__(self, "variance", variance)
@@ -88,12 +105,24 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class ScatteredPixels:
-    """Noise on single pixels of an (H, W, C) window, drawn with replacement, all their channels.
+    """Adds noise to all channels of random pixels of an (H, W, C) window.
 
-    With `Whole()` this is what the paper's released code does instead of editing a patch of
-    √count × √count pixels. A pixel drawn twice gets one noise. The released code draws one set of
-    pixels for a whole batch; here every image has its own, which changes no mean and lets the
-    standard error see the pixels' randomness too.
+    Pixels are drawn with replacement, and one that is drawn twice gets one noise. With `Whole()`
+    this is what the paper's released code does instead of editing a patch of √count × √count
+    pixels. That code draws one set of pixels for a whole batch; here every image has its own, which
+    changes no mean and makes the randomness of the pixels part of the standard error.
+
+    Args:
+      count: how many pixels are drawn.
+      noise: the edit of the drawn pixels.
+
+    Raises:
+      ValueError: `count` is no whole number from 1 on, or `noise` is no edit.
+
+    >>> edit = ScatteredPixels(count=3, noise=Gaussian(sigma=1.0))
+    >>> edited = edit(jax.random.key(0), jnp.zeros((8, 8, 1)))
+    >>> 1 <= int((edited != 0).sum()) <= 3
+    True
     """
 
     count: int
@@ -101,7 +130,7 @@ class ScatteredPixels:
 
     def __post_init__(self):
         count = as_whole(self.count)
-        if count is None or not 1 <= count <= MOST:
+        if count is None or not 1 <= count <= MAX_INT32:
             raise ValueError(f"ScatteredPixels needs count >= 1; got {one_line(self.count)}")
         if isinstance(self.noise, type) or not callable(self.noise):
             raise ValueError(f"ScatteredPixels needs noise=Gaussian(…); got {one_line(self.noise)}")
@@ -120,10 +149,20 @@ class ScatteredPixels:
 
 @dataclass(frozen=True)
 class Resample:
-    """Replaces a token by one drawn uniformly from the whole vocabulary, the current one included.
+    """Replaces a token by one drawn uniformly from first … vocabulary - 1, itself included.
 
-    Integer windows hold token ids; floating windows are one-hot rows of width `vocabulary`. Ids
-    below `first`, such as padding and other special tokens, are never drawn.
+    Integer windows hold a token id; floating-point windows are one-hot rows of that width.
+
+    Args:
+      vocabulary: the number of ids.
+      first: the first id that may be drawn: those below it, such as padding, are special.
+
+    Raises:
+      ValueError: not 0 <= first < vocabulary.
+
+    >>> resample = Resample(vocabulary=10, first=4)
+    >>> resample.num_replacements((1,)), resample.replacement(0, jnp.array([7])).tolist()
+    (6, [4])
     """
 
     vocabulary: int
@@ -135,8 +174,8 @@ class Resample:
             raise ValueError(
                 f"Resample needs a whole number, vocabulary >= 1; got {one_line(self.vocabulary)}"
             )
-        if vocabulary > MOST:
-            raise ValueError(f"Resample needs vocabulary <= {MOST}; got {vocabulary}")
+        if vocabulary > MAX_INT32:
+            raise ValueError(f"Resample needs vocabulary <= {MAX_INT32}; got {vocabulary}")
         if first is None or not 0 <= first < vocabulary:
             raise ValueError(
                 f"Resample needs 0 <= first < vocabulary={vocabulary}; got {one_line(self.first)}"
@@ -145,12 +184,12 @@ class Resample:
         object.__setattr__(self, "first", first)
 
     def __call__(self, key: PRNGKeyArray, window: Array, /) -> Array:
-        """A token drawn from Unif(vocabulary)."""
+        """A token drawn uniformly from first … vocabulary - 1."""
         index = jax.random.randint(key, (), 0, self.vocabulary - self.first)
         return self.replacement(index, window)
 
     def num_replacements(self, window_shape: Shape) -> int:
-        """One for each item of the vocabulary."""
+        """One for each id from `first` on."""
         if math.prod(window_shape) not in (1, self.vocabulary):
             raise ValueError(
                 f"Resample edits one token at a time: a window of 1 id or of {self.vocabulary} "
@@ -172,7 +211,7 @@ class Resample:
         return jax.nn.one_hot(index, self.vocabulary, dtype=window.dtype).reshape(window.shape)
 
     def check(self, values: Shaped[np.ndarray, "..."]) -> None:
-        """Ids must be those of the vocabulary, and the dtype must hold all of them."""
+        """Raises ValueError unless ids are of the vocabulary and their dtype can hold all of it."""
         if not jnp.issubdtype(values.dtype, jnp.integer) or not values.size:
             return
         low, high, largest = int(values.min()), int(values.max()), np.iinfo(values.dtype).max
@@ -190,7 +229,18 @@ class Resample:
 
 @dataclass(frozen=True)
 class Flip:
-    """Exchanges `low` and `high`; by default flips a bit of {-1, +1}; Flip(0, 1) one of {0, 1}."""
+    """Exchanges two values; there is no randomness.
+
+    Args:
+      low: one of the two values.
+      high: the other. By default the edit flips bits of {-1, 1}, and Flip(0, 1) those of {0, 1}.
+
+    Raises:
+      ValueError: the two are equal or not finite.
+
+    >>> Flip()(jax.random.key(0), jnp.array([1.0, -1.0])).tolist()
+    [-1.0, 1.0]
+    """
 
     low: int = -1
     high: int = 1
@@ -222,7 +272,7 @@ class Flip:
         return jnp.where(window == low, high, low)
 
     def check(self, values: Shaped[np.ndarray, "..."]) -> None:
-        """Every input must be one of the two values: {0, 1} is not {-1, 1}."""
+        """Raises ValueError unless every input is one of the two values: {0, 1} is not {-1, 1}."""
         strange = ~np.isin(values, [self.low, self.high])
         if strange.any():
             raise ValueError(
@@ -233,7 +283,13 @@ class Flip:
 
 @dataclass(frozen=True)
 class Donor:
-    """Replaces the window by the same window of another example, uniformly from all the others."""
+    """Replaces the window by the same window of another example, drawn uniformly from the others.
+
+    A measurement chooses the donor and passes its window, so that this edit itself is trivial.
+
+    >>> Donor()(jax.random.key(0), jnp.zeros(2), jnp.ones(2)).tolist()
+    [1.0, 1.0]
+    """
 
     def __call__(self, key: PRNGKeyArray, window: Array, donor: Array, /) -> Array:
         """The donor's window."""

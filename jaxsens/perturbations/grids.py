@@ -1,4 +1,4 @@
-"""Grids: where the windows of an example lie.
+"""Grids: where the windows of an example are.
 
 A grid gives the static shape of its windows and the first index of window τ, τ = 0 … T-1. A new
 modality is a new grid.
@@ -20,21 +20,33 @@ Position = int | Int[Array, ""]
 
 @runtime_checkable
 class Grid(Protocol):
-    """Where the windows of one example lie. Implementations are frozen dataclasses."""
+    """Where the windows of one example are. Implementations are frozen dataclasses."""
 
     def layout(self, shape: Shape) -> Shape:
-        """The positions' own shape, with product T; raises ValueError where the grid cannot lie."""
+        """The shape in which positions are arranged, with product T.
+
+        Raises:
+          ValueError: the grid does not fit examples of this shape.
+        """
 
     def window_shape(self, shape: Shape) -> Shape:
-        """The static shape of every window, of the same rank as the example."""
+        """The shape of every window, which has as many axes as the example."""
 
     def start(self, position: Position, shape: Shape) -> tuple[Position, ...]:
-        """The first index of window `position` on every axis."""
+        """The first index of window `position` on every axis of the example."""
 
 
 @dataclass(frozen=True)
 class Patches:
-    """Non-overlapping p×p patches with all channels, in row-major order, of an (H, W, C) image.
+    """The non-overlapping p×p patches of an (H, W, C) image, all channels, in row-major order.
+
+    T = (H/p)·(W/p); p must divide both sides.
+
+    Args:
+      size: p, in pixels.
+
+    Raises:
+      ValueError: `size` is no whole number.
 
     >>> Patches(4).layout((28, 28, 1))
     (7, 7)
@@ -70,7 +82,7 @@ class Patches:
 
 @dataclass(frozen=True)
 class Tokens:
-    """One entry of the leading axis: a row of a (T, d) embedding or one-hot matrix, or an id (T,).
+    """The single tokens of a sequence: rows of a (T, d) matrix, or ids of a (T,) vector.
 
     >>> Tokens().window_shape((50, 59))
     (1, 59)
@@ -93,7 +105,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Bits(Tokens):
-    """One coordinate of a point (d,) of the Boolean cube.
+    """The single coordinates of a point (d,) of the Boolean cube, so T = d.
 
     >>> Bits().layout((20,))
     (20,)
@@ -108,7 +120,15 @@ class Bits(Tokens):
 
 @dataclass(frozen=True)
 class OverlappingPatches:
-    """p×p patches with all channels at every offset, in row-major order, of an (H, W, C) image.
+    """The p×p patches of an (H, W, C) image at every offset, all channels, in row-major order.
+
+    T = (H-p+1)·(W-p+1).
+
+    Args:
+      size: p, in pixels.
+
+    Raises:
+      ValueError: `size` is no whole number.
 
     >>> OverlappingPatches(4).layout((32, 32, 3))
     (29, 29)
@@ -140,7 +160,7 @@ class OverlappingPatches:
 
 @dataclass(frozen=True)
 class Whole:
-    """The whole example as one window, so T = 1: for edits that choose by themselves what changes.
+    """The whole example as one window, so T = 1, for edits that choose themselves what changes.
 
     >>> Whole().layout((28, 28, 1))
     (1,)
@@ -160,7 +180,7 @@ class Whole:
 
 
 def _keep_whole_size(grid: Patches | OverlappingPatches) -> None:
-    """A Python number, so that a grid prints and compares the same wherever its size came from."""
+    """Makes the size a Python int, so that equal grids print and compare alike."""
     size = as_whole(grid.size)
     if size is None:
         raise ValueError(

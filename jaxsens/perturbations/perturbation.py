@@ -1,9 +1,9 @@
-"""Window edits: the one kind of perturbation in jaxsens.
+"""Window edits: the one kind of perturbation of inputs in jaxsens.
 
 Every experiment of the papers replaces a small window of the input and leaves the rest alone. A
 `Perturbation` is a frozen, hashable pair of
 
-* a *grid* (`perturbations.grids`): the static shape of the window and where window τ starts;
+* a *grid* (`jaxsens.perturbations.grids`): the static shape of windows and where window τ starts;
 * an *edit* (`jaxsens.perturbations.edits`): a pure function `edit(key, window) -> window`.
 
 Nothing else in the library knows about patches, tokens or bits.
@@ -26,6 +26,16 @@ from jaxsens.perturbations.grids import Grid, Position, Shape
 @dataclass(frozen=True)
 class Perturbation:
     """A grid and an edit: how one window of one example changes.
+
+        x'[window τ] = edit(key, x[window τ]),    x' = x elsewhere
+
+    Args:
+      grid: where the windows are, such as `Patches(4)` or `Tokens()`.
+      edit: what happens to a window, such as `Gaussian(sigma=1.0)`, or any hashable function
+        `edit(key, window) -> window` of the same shape and dtype.
+
+    Raises:
+      ValueError: these are not a grid and an edit, in this order.
 
     >>> from jaxsens import Bits, Flip
     >>> perturb = Perturbation(Bits(), Flip())
@@ -56,7 +66,7 @@ class Perturbation:
 
     @property
     def needs_pool(self) -> bool:
-        """Whether the edit looks at other examples."""
+        """Whether the edit needs the other examples."""
         return isinstance(self.edit, Donor)
 
     def num_positions(self, shape: Shape) -> int:
@@ -64,7 +74,7 @@ class Perturbation:
         return math.prod(self.grid.layout(shape))
 
     def num_replacements(self, shape: Shape) -> int:
-        """How many equally likely replacements a window has; ValueError unless they are finite."""
+        """How many equally likely replacements a window has; ValueError if infinitely many."""
         if not isinstance(self.edit, FiniteEdit):
             raise ValueError(
                 f"num_samples='all' enumerates every replacement, but {self.edit!r} has infinitely "
@@ -73,7 +83,7 @@ class Perturbation:
         return self.edit.num_replacements(self.grid.window_shape(shape))
 
     def check(self, values: Shaped[np.ndarray, "..."]) -> None:
-        """Raises ValueError if the edit does not understand these inputs."""
+        """Raises ValueError if the edit has no meaning for these inputs."""
         if isinstance(self.edit, CheckedEdit):
             self.edit.check(values)
 
@@ -91,7 +101,7 @@ class Perturbation:
         pool: Shaped[Array, "n ..."] | None = None,
         example: Position | None = None,
     ) -> Shaped[Array, "..."]:
-        """The new entries of window `position`; arguments as for a call."""
+        """The new entries of window `position`; arguments as for `__call__`."""
         window = self._window(x, position)
         if not isinstance(self.edit, Donor):
             return self._checked(self.edit(key, window), x)
@@ -121,8 +131,14 @@ class Perturbation:
           key: the draw's own key.
           x: one example.
           position: τ, from 0 to T-1; may be traced.
-          pool: all examples, for an edit that borrows from another one.
-          example: the index of `x` in `pool`, never drawn as its own donor.
+          pool: all examples (n, …), for an edit that borrows from another one (`Donor`).
+          example: the index of `x` in `pool`, which is never drawn as its own donor.
+
+        Returns:
+          The edited example, of the shape and dtype of `x`.
+
+        Raises:
+          ValueError: the edit gives another shape or dtype, or needs `pool` and `example`.
         """
         return self.put(x, self.window(key, x, position, pool=pool, example=example), position)
 
@@ -131,7 +147,7 @@ class Perturbation:
         return jax.lax.dynamic_slice(x, start, self.grid.window_shape(x.shape))
 
     def _start(self, position: Position, x: Array) -> list[Array]:
-        """Of one dtype: with 64-bit numbers switched on, Python's whole numbers have another."""
+        """The first index of the window as int32: in 64-bit mode JAX would mix dtypes otherwise."""
         return [jnp.asarray(start, jnp.int32) for start in self.grid.start(position, x.shape)]
 
     def _checked(self, window: Array, x: Array) -> Array:

@@ -5,9 +5,9 @@ Every noise here scales one standard normal vector, leaf by leaf:
     θ'_leaf = θ_leaf + c_leaf · ξ_leaf,    ξ ~ N(0, I) over all floating-point leaves in their order
 
 Draw s has ξ from the key fold_in(fold_in(key, s), 0), whatever the mask and the kind of noise: a
-mask does not change the noise of the leaves that it keeps, and noises of two kinds or sizes share
-directions. One vector rather than one a leaf, because a program with hundreds of generators takes
-minutes to compile.
+mask does not change the noise of the leaves that it selects, and noises of two kinds or sizes share
+their directions. ξ is one vector and not one per leaf, because a program with hundreds of random
+generators takes minutes to compile.
 
 Assumption: every selected leaf of floating-point numbers is a weight. Running statistics are not,
 though they are floating-point numbers: exclude them with the mask.
@@ -22,14 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxsens.core.scalars import check_hashable, one_line, spread
+from jaxsens.core.scalars import check_hashable, noise_size, one_line
 from jaxsens.perturbations.edits import Gaussian
 from jaxsens.perturbations.perturbation import Perturbation
 
 
 @runtime_checkable
 class ScaledNoise(Protocol):
-    """A noise on weights by its scale for each leaf. Implementations are hashable."""
+    """A noise on weights, given by its scale for each leaf. Implementations are hashable."""
 
     def scales(
         self, leaves: Sequence[Float[Array, "..."]], xi: Sequence[Float[Array, "..."]]
@@ -43,17 +43,26 @@ WeightNoise = Gaussian | ScaledNoise
 
 @dataclass(frozen=True)
 class Sphere:
-    """Moves all selected weights together, in a uniform direction, by exactly `radius`.
+    """Moves all selected weights together, in a uniformly random direction, by exactly `radius`.
 
         Δ = radius · ξ/‖ξ‖,    with the norm over all selected weights
 
     N(0, σ²I) on p weights is nearly Sphere(σ√p): its norm differs by a factor 1 ± 1/√(2p).
+
+    Args:
+      radius: the norm of the move.
+
+    Raises:
+      ValueError: the radius is negative or not finite.
+
+    >>> Sphere(2.0).scales([jnp.zeros(4)], [jnp.ones(4)])[0].item()
+    1.0
     """
 
     radius: float
 
     def __post_init__(self):
-        object.__setattr__(self, "radius", spread("Sphere", "radius", self.radius))
+        object.__setattr__(self, "radius", noise_size("Sphere", "radius", self.radius))
 
     def scales(
         self, leaves: Sequence[Float[Array, "..."]], xi: Sequence[Float[Array, "..."]]
@@ -69,14 +78,23 @@ class Relative:
 
         Δ_leaf = scale · ‖leaf‖ · ξ_leaf/√size,    so that E ‖Δ_leaf‖² = scale² ‖leaf‖²
 
-    Each leaf is measured by its own norm: a layer whose weights are large is shaken as hard as one
-    whose weights are small. A leaf of zeros, such as a fresh bias, stays zero.
+    Each leaf is measured by its own norm, so that a layer with large weights is perturbed as much
+    as one with small weights. A leaf of zeros, such as a fresh bias, stays zero.
+
+    Args:
+      scale: the expected norm of the noise on a leaf as a share of the leaf's own.
+
+    Raises:
+      ValueError: the scale is negative or not finite.
+
+    >>> Relative(0.5).scales([jnp.full(4, 3.0)], [jnp.ones(4)])[0].item()
+    1.5
     """
 
     scale: float
 
     def __post_init__(self):
-        object.__setattr__(self, "scale", spread("Relative", "scale", self.scale))
+        object.__setattr__(self, "scale", noise_size("Relative", "scale", self.scale))
 
     def scales(
         self, leaves: Sequence[Float[Array, "..."]], xi: Sequence[Float[Array, "..."]]
@@ -152,15 +170,15 @@ def num_weights(params: Any, selected: Sequence[bool]) -> int:
     return sum(np.size(leaf) for leaf, bit in zip(leaves, selected, strict=True) if bit)
 
 
-def stream(key: PRNGKeyArray, sample: int | Int[Array, ""], index: int) -> PRNGKeyArray:
-    """A key of draw number `sample`: 0 for ξ, 1 for any randomness of the perturbed pass."""
-    return jax.random.fold_in(jax.random.fold_in(key, sample), index)
+def draw_key(key: PRNGKeyArray, sample: int | Int[Array, ""], purpose: int) -> PRNGKeyArray:
+    """The key of draw number `sample` for one purpose: 0 for ξ, 1 for a `perturbed_apply_fn`."""
+    return jax.random.fold_in(jax.random.fold_in(key, sample), purpose)
 
 
 def directions(key: PRNGKeyArray, sample: int | Int[Array, ""], params: Any) -> Float[Array, " p"]:
     """ξ of draw number `sample`."""
     size = sum(np.size(leaf) for leaf in jax.tree.leaves(params) if _is_float(leaf))
-    return jax.random.normal(stream(key, sample, 0), (size,))
+    return jax.random.normal(draw_key(key, sample, 0), (size,))
 
 
 def perturb(
@@ -187,8 +205,8 @@ def perturb(
     return [new.astype(leaf.dtype) for new, leaf in zip(moved, leaves, strict=True)]
 
 
-def put(params: Any, selected: Sequence[bool], weights: Sequence[Array]) -> Any:
-    """`params` with the selected leaves replaced."""
+def with_weights(params: Any, selected: Sequence[bool], weights: Sequence[Array]) -> Any:
+    """The parameters with new arrays in place of the selected leaves."""
     leaves, treedef = jax.tree.flatten(params)
     new = iter(weights)
     merged = [next(new) if bit else leaf for leaf, bit in zip(leaves, selected, strict=True)]
@@ -206,7 +224,7 @@ def _is_float(leaf: Any) -> bool:
 
 
 def _check_only_weights(params: Any) -> None:
-    """Flax variables with running statistics or the like need a word on what the weights are."""
+    """Raises ValueError for Flax variables with other collections beside the weights."""
     if not (isinstance(params, Mapping) and "params" in params and len(params) > 1):
         return
     others = ", ".join(repr(name) for name in params if name != "params")
@@ -217,7 +235,7 @@ def _check_only_weights(params: Any) -> None:
 
 
 def _prefix_of(params: Any) -> str:
-    """A mask that would fit, to show in an error."""
+    """A mask that fits the parameters, to show in an error message."""
     if isinstance(params, Mapping):
         return one_line(dict.fromkeys(params, True))
     return "True"

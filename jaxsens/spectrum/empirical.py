@@ -126,7 +126,7 @@ def _gradients(
     apply_fn: ApplyFn, selected: tuple[bool, ...], params: Any, x: Array
 ) -> list[Float[Array, "n C size"]]:
     def single(weights, one):
-        return apply_fn(weight_noise.put(params, selected, weights), one[None]).reshape(-1)
+        return apply_fn(weight_noise.with_weights(params, selected, weights), one[None]).reshape(-1)
 
     jacobian = jax.vmap(jax.jacrev(single), in_axes=(None, 0))(_weights(params, selected), x)
     return [leaf.reshape(len(x), leaf.shape[1], -1) for leaf in jacobian]

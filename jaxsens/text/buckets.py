@@ -1,7 +1,7 @@
-"""Sequences of different lengths as a few rectangular arrays, so that shapes stay few.
+"""Sequences of different lengths as a few rectangular arrays.
 
 Every sequence goes into the shortest bucket that holds it and is padded at its end. A jitted
-function then compiles once per bucket instead of once per length, and padding costs little.
+function is then compiled once per bucket instead of once per length, and padding costs little.
 """
 
 import dataclasses
@@ -11,23 +11,25 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
-from jaxsens.core.scalars import MOST, as_list, as_whole, one_line, whole_number
+from jaxsens.core.notices import renamed_attribute, renamed_keyword
+from jaxsens.core.scalars import MAX_INT32, as_list, as_whole, one_line, whole_number
 from jaxsens.text.special_ids import PAD_ID
 
 LENGTHS = (16, 32, 48, 64, 96, 128)
 
 
+@renamed_keyword("rows", "example_ids")
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bucket:
-    """Sequences of similar length.
+    """Sequences of similar length, as one array.
 
     Attributes:
-      rows: int64 (n_b,), where each sequence stands in the dataset, increasing.
-      tokens: int32 (n_b, L_b), each padded at its end.
+      example_ids: int64 (n_b,), the index of each sequence in the dataset, increasing.
+      tokens: int32 (n_b, L_b), the ids of each, padded at its end.
       lengths: int32 (n_b,), the number of real tokens of each.
     """
 
-    rows: Int64[np.ndarray, " n_b"]
+    example_ids: Int64[np.ndarray, " n_b"]
     tokens: Int32[np.ndarray, "n_b L_b"]
     lengths: Int32[np.ndarray, " n_b"]
 
@@ -37,7 +39,9 @@ class Bucket:
         return np.arange(self.tokens.shape[1]) < self.lengths[:, None]
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.example_ids)
+
+    rows = renamed_attribute("rows", "example_ids")
 
 
 def into_buckets(
@@ -51,13 +55,16 @@ def into_buckets(
 
     Args:
       sequences: n arrays of at least one token id each.
-      lengths: the bucket lengths allowed, in any order. One that no sequence needs does not appear.
-      pad_id: what to fill the rest of a row with.
-      at_least: a bucket of fewer sequences is given up, and they join the next longer one: for so
-        few, padding costs less than another compilation. The longest bucket is never given up.
+      lengths: the lengths that buckets may have, in any order. A bucket that would be empty is left
+        out.
+      pad_id: the id that fills a sequence up to the length of its bucket.
+      at_least: a bucket of fewer sequences than this is given up, and they join the next longer
+        one: for so few, padding costs less than another compilation. The longest bucket is never
+        given up.
 
     Returns:
-      The buckets that are not empty, shortest first. Inside one the order of the dataset is kept.
+      The buckets that are not empty, shortest first. Within a bucket, sequences are in the order of
+      the dataset.
 
     Raises:
       ValueError: a sequence is empty or longer than the longest bucket.
@@ -65,16 +72,16 @@ def into_buckets(
     Example:
       >>> sequences = [np.arange(2, 2 + n, dtype=np.int32) for n in (3, 5, 2)]
       >>> for bucket in into_buckets(sequences, lengths=(4, 8, 16)):
-      ...     print(bucket.rows, bucket.tokens.tolist())
+      ...     print(bucket.example_ids, bucket.tokens.tolist())
       [0 2] [[2, 3, 4, 1], [2, 3, 1, 1]]
       [1] [[2, 3, 4, 5, 6, 1, 1, 1]]
     """
     for name, number in (("pad_id", pad_id), ("at_least", at_least)):
         whole = as_whole(number)
-        if whole is None or not 0 <= whole <= MOST:
+        if whole is None or not 0 <= whole <= MAX_INT32:
             raise ValueError(f"{name} must be a whole number >= 0; got {one_line(number)}")
     sequences = [
-        _checked_ids(sequence, row) for row, sequence in enumerate(_items("sequences", sequences))
+        _checked_ids(sequence, i) for i, sequence in enumerate(_items("sequences", sequences))
     ]
     allowed = np.array(
         sorted(whole_number("lengths", each) for each in _items("lengths", lengths)), np.int64
@@ -84,7 +91,7 @@ def into_buckets(
     bad = np.flatnonzero((sizes < 1) | (sizes > longest))
     if bad.size:
         raise ValueError(
-            f"expected sequences of 1 to {longest} tokens, got {sizes[bad[0]]} at row {bad[0]} "
+            f"expected sequences of 1 to {longest} tokens, got {sizes[bad[0]]} at index {bad[0]} "
             f"({bad.size} of {sizes.size} do not fit); add a longer bucket or cut them"
         )
     home = np.searchsorted(allowed, sizes)
@@ -99,7 +106,7 @@ def into_buckets(
 
 
 def padding_share(buckets: Sequence[Bucket]) -> float:
-    """Returns which part of all places is padding: 1 - (real tokens) / Σ n_b L_b.
+    """Which part of all tokens in the buckets is padding: 1 - (real tokens) / Σ n_b L_b.
 
     Args:
       buckets: at least one, as `into_buckets` returns them.
@@ -116,9 +123,9 @@ def padding_share(buckets: Sequence[Bucket]) -> float:
     """
     if not buckets:
         raise ValueError("expected at least one bucket, got none")
-    num_places = sum(bucket.tokens.size for bucket in buckets)
-    num_tokens = sum(int(bucket.lengths.sum()) for bucket in buckets)
-    return (num_places - num_tokens) / num_places
+    num_tokens = sum(bucket.tokens.size for bucket in buckets)
+    num_real = sum(int(bucket.lengths.sum()) for bucket in buckets)
+    return (num_tokens - num_real) / num_tokens
 
 
 def _items(name: str, value: Any) -> list[Any]:
@@ -128,32 +135,32 @@ def _items(name: str, value: Any) -> list[Any]:
     return items
 
 
-def _checked_ids(sequence: Any, row: int) -> np.ndarray:
-    """One sequence of ids, none of which 32 bits would change."""
+def _checked_ids(sequence: Any, index: int) -> np.ndarray:
+    """One sequence of token ids that fit into 32 bits."""
     try:
         ids = np.asarray(sequence)
     except (TypeError, ValueError):
         ids = np.empty((0, 0))
     if ids.ndim != 1 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
         raise ValueError(
-            f"sequences must be arrays of token ids; got {one_line(sequence)} at row {row}"
+            f"sequences must be arrays of token ids; got {one_line(sequence)} at index {index}"
         )
-    if ids.size and not 0 <= ids.min() <= ids.max() <= MOST:
+    if ids.size and not 0 <= ids.min() <= ids.max() <= MAX_INT32:
         raise ValueError(
-            f"sequences must hold ids from 0 to {MOST}; "
-            f"got ids from {ids.min()} to {ids.max()} at row {row}"
+            f"sequences must hold ids from 0 to {MAX_INT32}; "
+            f"got ids from {ids.min()} to {ids.max()} at index {index}"
         )
     return ids
 
 
 def _bucket(
     sequences: Sequence[Int32[np.ndarray, " _"]],
-    rows: Int64[np.ndarray, " n_b"],
+    example_ids: Int64[np.ndarray, " n_b"],
     length: int,
     pad_id: int,
 ) -> Bucket:
-    tokens = np.full((len(rows), length), pad_id, np.int32)
-    lengths = np.array([len(sequences[row]) for row in rows], np.int32)
-    for target, row in zip(tokens, rows, strict=True):
-        target[: len(sequences[row])] = sequences[row]
-    return Bucket(rows, tokens, lengths)
+    chosen = [sequences[i] for i in example_ids]
+    tokens = np.full((len(chosen), length), pad_id, np.int32)
+    for target, sequence in zip(tokens, chosen, strict=True):
+        target[: len(sequence)] = sequence
+    return Bucket(example_ids, tokens, np.array([len(each) for each in chosen], np.int32))

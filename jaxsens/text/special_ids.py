@@ -1,6 +1,6 @@
 """RoBERTa's special ids, for models and batches that need a number and no tokenizer.
 
-They stand by themselves because `jaxsens.tokenization`, which has the texts to them, loads the
+They stand by themselves because `jaxsens.text.tokenization`, which has the texts to them, loads the
 tokenizers library.
 """
 

@@ -52,7 +52,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
         fewer: `tokenizer.get_vocab_size()` has the number.
 
     Raises:
-      ValueError: `vocab_size` has no room for all bytes and the special tokens.
+      ValueError: `vocab_size` is too small for all bytes and the special tokens.
 
     Example:
       >>> tokenizer = train_bpe(["the cat sat on the mat"] * 2, vocab_size=270)
@@ -79,7 +79,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
 
 
 def ordinary_ids(vocab_size: int) -> range:
-    """The ids that are not special, of a tokenizer with so many ids.
+    """The ids that are not special, of a tokenizer of this module with `vocab_size` ids.
 
     Example:
       >>> ordinary_ids(50_265)
@@ -91,8 +91,8 @@ def ordinary_ids(vocab_size: int) -> range:
 def load_vocabulary_files(folder: str | os.PathLike[str]) -> tokenizers.Tokenizer:
     """Reads the vocabulary and merges of RoBERTa, or those of GPT-2 with RoBERTa's special tokens.
 
-    RoBERTa's own files keep their ids: roberta-base has 50,265. They are told by their special
-    tokens.
+    RoBERTa's own files are recognised by their special tokens and keep their ids: roberta-base has
+    50,265.
 
     GPT-2's files have the same merges, so they split a text into the same tokens, but RoBERTa
     numbers these by their frequency in its own training text, which GPT-2's files do not tell. Here
@@ -169,10 +169,10 @@ def load_tokenizer(path: str | os.PathLike[str]) -> tokenizers.Tokenizer:
 def encode(
     tokenizer: tokenizers.Tokenizer, texts: Texts, max_length: int = 128
 ) -> list[Int32[np.ndarray, " _"]]:
-    """Returns each text or pair as token ids, with special tokens and without padding.
+    """Each text or pair as token ids, with special tokens and without padding.
 
-    What is too long is cut at its end, in a pair from the longer of the two until they are equally
-    long, then from both ("longest first").
+    A text that is too long is cut at its end; in a pair the longer one is cut until both are
+    equally long, then both are ("longest first").
 
     Args:
       tokenizer: made by this module.
@@ -183,7 +183,7 @@ def encode(
       n int32 arrays, each of 3 to max_length ids.
 
     Raises:
-      ValueError: `max_length` has no room for the special tokens and one token of each text.
+      ValueError: `max_length` is too small for the special tokens and one token of each text.
 
     Example:
       >>> texts = Texts(("aaaa",), ("bb",), np.array([1], np.int32))
@@ -230,12 +230,12 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
         _check_ids(path, vocabulary)
         return vocabulary
     _check_ids(path, vocabulary)
-    kept = sorted((number, token) for token, number in vocabulary.items() if token != _GPT2_END)
-    return {token: i for i, token in enumerate((*_FIRST, *(token for _, token in kept)))}
+    ordinary = sorted((number, token) for token, number in vocabulary.items() if token != _GPT2_END)
+    return {token: i for i, token in enumerate((*_FIRST, *(token for _, token in ordinary)))}
 
 
 def _check_special(path: Path, vocabulary: dict[str, int]) -> None:
-    """Refuses a vocabulary whose special tokens do not stand where RoBERTa has them."""
+    """Refuses a vocabulary whose special tokens do not have the ids that RoBERTa gives them."""
     expected = {token: i for i, token in enumerate(_FIRST)} | {_LAST: len(vocabulary) - 1}
     got = {token: vocabulary.get(token) for token in expected}
     if got != expected:
@@ -245,7 +245,7 @@ def _check_special(path: Path, vocabulary: dict[str, int]) -> None:
 
 
 def _check_ids(path: Path, vocabulary: dict[str, int]) -> None:
-    """Refuses a vocabulary in which an id is no row of an embedding, or a byte has no token."""
+    """Refuses a vocabulary whose ids are not 0, 1, 2, …, or in which a byte has no token."""
     last = len(vocabulary) - 1
     owners: dict[int, str] = {}
     for token, number in vocabulary.items():

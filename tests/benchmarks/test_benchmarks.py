@@ -15,7 +15,7 @@ from flax.traverse_util import flatten_dict
 
 from benchmarks import cell, compare, frame, jaxsens_methods, run, sensitivity
 from benchmarks.workload import Setting, Workload
-from jaxsens.measurement.batching import Plan, budget, make_plan, rows_within
+from jaxsens.measurement.batching import BatchPlan, byte_budget, make_plan, max_batch_within
 
 # Sides of different lengths and two channels: no layout can be mistaken for another.
 SHAPE, WINDOW = (8, 12, 2), (4, 4, 2)
@@ -186,9 +186,11 @@ def test_all_at_once_is_one_pass_per_image():
     work = workload("cnn")
     example = jax.ShapeDtypeStruct(SHAPE, work.x.dtype)
     apply = jaxsens_methods.apply_function(work.setting)
-    room = budget(jaxsens_methods._one_image_bytes(work), "cpu")
-    rows = rows_within(room.widest, apply, jaxsens_methods.variables(work.weights), example)
-    assert make_plan(rows, num_pairs=6 * 20) == Plan(chunk=256, group=1, block=120)
+    budget = byte_budget(jaxsens_methods._one_image_bytes(work), "cpu")
+    max_batch = max_batch_within(
+        budget.widest, apply, jaxsens_methods.variables(work.weights), example
+    )
+    assert make_plan(max_batch, num_pairs=6 * 20) == BatchPlan(chunk=256, group=1, block=120)
 
 
 def test_forward_flops_of_an_mlp_are_its_products():

@@ -34,16 +34,16 @@ def test_a_mesh_is_all_devices_of_this_process_or_the_given_ones():
 )
 def test_a_cpu_has_a_stream_for_each_core_of_a_device(monkeypatch, cores, devices, streams):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
-    assert runtime.num_streams(runtime.local_mesh(jax.devices()[:devices])) == streams
+    assert runtime.num_concurrent_calls(runtime.local_mesh(jax.devices()[:devices])) == streams
 
 
 def test_jaxlib_can_be_told_the_stream():
     now = jaxlib.xla_client._xla.get_execution_stream_id
     before = now()
-    with runtime.stream(7, 5):
+    with runtime.concurrent_call(7, 5):
         assert now() == 2
     assert now() == before
-    with runtime.stream(7, 1):
+    with runtime.concurrent_call(7, 1):
         assert now() == before
 
 
@@ -51,7 +51,7 @@ def test_arrays_are_split_or_copied():
     mesh = runtime.local_mesh(jax.devices()[:4])
     split, copied = (
         runtime.place({"a": np.arange(8)}, mesh, spec)["a"]
-        for spec in (runtime.SPLIT, runtime.SAME)
+        for spec in (runtime.SPLIT, runtime.REPLICATED)
     )
     assert [shard.data.tolist() for shard in split.addressable_shards] == [
         [0, 1], [2, 3], [4, 5], [6, 7],
@@ -64,9 +64,9 @@ def test_arrays_move_from_any_devices_to_the_mesh():
     elsewhere = jax.device_put(
         jnp.arange(8.0), NamedSharding(runtime.local_mesh(jax.devices()[4:]), PartitionSpec())
     )
-    placed = runtime.place(elsewhere, runtime.local_mesh(jax.devices()[:2]), runtime.SAME)
+    placed = runtime.place(elsewhere, runtime.local_mesh(jax.devices()[:2]), runtime.REPLICATED)
     assert placed.sharding.device_set == set(jax.devices()[:2])
-    key = runtime.place(jax.random.key(3), runtime.local_mesh(), runtime.SAME)
+    key = runtime.place(jax.random.key(3), runtime.local_mesh(), runtime.REPLICATED)
     assert np.array_equal(jax.random.key_data(key), jax.random.key_data(jax.random.key(3)))
 
 
@@ -77,7 +77,7 @@ def test_a_function_runs_on_each_device_s_share(num_devices):
     def shifted(offset, x):
         return x + offset
 
-    run = runtime.over_devices(shifted, mesh, (runtime.SAME, runtime.SPLIT))
+    run = runtime.over_devices(shifted, mesh, (runtime.REPLICATED, runtime.SPLIT))
     assert np.array_equal(run(jnp.float32(2), jnp.arange(8.0)), np.arange(8) + 2)
 
 
@@ -286,7 +286,7 @@ def test_only_the_programs_of_a_damaged_function_are_forgotten(tmp_path, monkeyp
 
 COMPILES = """
 import jax, jax.numpy as jnp
-from jaxsens import runtime
+from jaxsens.core import runtime
 runtime.keep_compiled_programs()
 print(jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((3, 3))).sum())
 """

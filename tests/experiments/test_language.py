@@ -180,7 +180,7 @@ def test_every_variance_is_the_same_program(arm):
 
     def num_programs(**options):
         measure(arm, **options)
-        return exhaustive._chunk_totals._cache_size()
+        return exhaustive.chunk_totals._cache_size()
 
     once = num_programs()
     assert num_programs(variance=4.0) == once

@@ -129,7 +129,7 @@ SENSITIVITY = {
         "mask": {"none"},
         "positions": {"none", "all", "random"},
         "tolerance": POSITIVE | {"none", "huge"},
-        "names": {"none", "three ids"},
+        "example_ids": {"none", "three ids"},
         "incremental": {"true", "numpy false", "auto"},
         "check": {"true", "numpy false"},
         "chunk_bytes": WHOLE | {"none", "huge"},
@@ -181,7 +181,9 @@ RAGGED = {
         "num_samples": WHOLE | {"all"},
         "key": {"key", "old key"},
         "embed": {"none"},
-        "places": {"none"},
+        "which_tokens": {"none"},
+        "positions": {"none", "all", "random"},
+        "tolerance": POSITIVE | {"none", "huge"},
     },
 }  # fmt: skip
 BUCKETS = {

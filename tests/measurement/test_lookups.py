@@ -88,7 +88,7 @@ def test_ids_that_have_their_row_and_those_of_padding_are_measured():
 @pytest.mark.parametrize("model", OTHER.values(), ids=OTHER)
 def test_models_that_say_what_other_numbers_mean_are_left_alone(model):
     for number in (ROWS, -1):
-        check_ids(model, TABLE, (with_id(number),), with_id(number), drawn=99)
+        check_ids(model, TABLE, (with_id(number),), with_id(number), vocabulary=99)
 
 
 def test_a_vocabulary_smaller_than_the_ids_is_refused():
@@ -108,3 +108,16 @@ def test_embeddings_of_ragged_texts_are_looked_up_too():
             lambda params, x, mask: x.sum(axis=1), TABLE, buckets, noise, key=KEY,
             embed=lambda params, tokens: params[tokens],
         )  # fmt: skip
+
+
+def test_a_model_with_a_callback_that_must_not_be_mapped_is_measured():
+    def on_host(params, x):
+        shape = jax.ShapeDtypeStruct(x.shape, jnp.float32)
+        scores = jax.pure_callback(
+            lambda ids: np.asarray(ids, np.float32), shape, x, vmap_method="broadcast_all"
+        )
+        return scores.sum(axis=1) - 20.0
+
+    assert measure(on_host, GOOD, resample(), incremental=False).num_draws > 0
+    with pytest.warns(UserWarning, match="the model cannot be mapped over edits"):
+        measure(on_host, GOOD, resample())

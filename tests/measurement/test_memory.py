@@ -21,14 +21,14 @@ class Looked(Exception):
 @pytest.fixture
 def temporaries(monkeypatch):
     """`temporaries(apply_fn, params, x, …)`: bytes that the call of a measurement would take."""
-    jitted, found = exhaustive._chunk_totals, []
+    jitted, found = exhaustive.chunk_totals, []
 
     def look(*arguments):
         found.append(jitted.lower(*arguments).compile().memory_analysis().temp_size_in_bytes)
         raise Looked
 
     look.eval_shape = jitted.eval_shape
-    monkeypatch.setattr(exhaustive, "_chunk_totals", look)
+    monkeypatch.setattr(exhaustive, "chunk_totals", look)
 
     def measure(*arguments, **options):
         with pytest.raises(Looked):

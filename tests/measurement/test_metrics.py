@@ -10,7 +10,7 @@ import pytest
 import jaxsens
 from jaxsens import Metric, label_flip, relative_l2, squared_change
 from jaxsens.measurement.metrics import as_metric
-from jaxsens.measurement.packing import outside
+from jaxsens.measurement.packing import first_out_of_bounds
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_metric_outside_its_own_bounds_is_named(lower, upper, positions):
 
 def test_rounding_is_not_outside_the_bounds():
     counts, bounds = np.full((2, 3), 5), (0.0, 1.0)
-    assert outside(np.full((2, 3), 5 + 1e-5), counts, bounds) is None
-    assert outside(np.full((2, 3), 5.1), counts, bounds) == (0, 0)
-    assert outside(np.full((2, 3), -1e-5), counts, (0.0, math.inf)) == (0, 0)
-    assert outside(np.array([[9.0, -1e-5, 0.0]]), counts[:1], (0.0, math.inf)) is None
+    assert first_out_of_bounds(np.full((2, 3), 5 + 1e-5), counts, bounds) is None
+    assert first_out_of_bounds(np.full((2, 3), 5.1), counts, bounds) == (0, 0)
+    assert first_out_of_bounds(np.full((2, 3), -1e-5), counts, (0.0, math.inf)) == (0, 0)
+    assert first_out_of_bounds(np.array([[9.0, -1e-5, 0.0]]), counts[:1], (0.0, math.inf)) is None

@@ -1,4 +1,7 @@
-"""Sequences of different lengths: buckets change no draw, padding is never perturbed."""
+"""Sequences of different lengths: buckets change no draw, padding is never perturbed.
+
+A tolerance holds for all buckets together, whatever their sizes and rates.
+"""
 
 import functools
 from dataclasses import replace
@@ -7,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import ndtri
 
 from jaxsens import Gaussian, Perturbation, Resample, Tokens, Whole, sensitivity
 from jaxsens.measurement.ragged import ragged_sensitivity
@@ -69,8 +73,9 @@ def test_each_sequence_by_itself_gives_its_row(name):
     for row in (1, 4):
         tokens = jnp.asarray(SEQUENCES[row])[None]
         e, mask = embed(params, tokens), np.ones(tokens.shape, bool)
-        names = np.array([row])
-        alone = sensitivity(apply_fn, params, e, NOISE, 4, key=KEY, context=mask, names=names)
+        alone = sensitivity(
+            apply_fn, params, e, NOISE, 4, key=KEY, context=mask, example_ids=np.array([row])
+        )
         np.testing.assert_array_equal(whole.totals[row, : LENGTHS[row]], alone.totals[0])
 
 
@@ -110,12 +115,12 @@ def test_noise_on_whole_sequences_leaves_padding_as_it_was():
     assert (padded.totals > 0).all()
 
 
-def test_only_the_chosen_places_are_edited():
+def test_only_the_chosen_tokens_are_edited():
     edit = Perturbation(Tokens(), Resample(30, first=4))
     first_is_five = lambda params, x, mask: jnp.where(x[:, 0] == 5, 1.0, -1.0)  # noqa: E731
     est = ragged_sensitivity(
         first_is_five, (), into_buckets(SEQUENCES, (8, 16)), edit, 2, key=KEY,
-        places=lambda tokens: tokens % 2 == 0,
+        which_tokens=lambda tokens: tokens % 2 == 0,
     )  # fmt: skip
     for row, sequence in enumerate(SEQUENCES):
         expected = 2 * (sequence % 2 == 0)
@@ -168,7 +173,7 @@ def test_positions_from_either_end_pool_to_the_same_mean():
     np.testing.assert_array_equal(right.counts > 0, np.arange(16) >= 16 - LENGTHS[:, None])
 
 
-def test_a_bucket_without_a_place_changes_nothing():
+def test_a_bucket_without_a_token_to_edit_changes_nothing():
     def first(params, x, mask):
         return jnp.where(x[:, 0] > 6, 1.0, -1.0)
 
@@ -177,7 +182,7 @@ def test_a_bucket_without_a_place_changes_nothing():
     short, whole = (
         ragged_sensitivity(
             first, (), into_buckets(sequences, lengths), resample, "all", key=jax.random.key(0),
-            places=lambda tokens: tokens >= 5,
+            which_tokens=lambda tokens: tokens >= 5,
         )
         for lengths in ((2, 8), (8,))
     )  # fmt: skip
@@ -187,5 +192,89 @@ def test_a_bucket_without_a_place_changes_nothing():
     with pytest.raises(ValueError, match="no token to edit"):
         ragged_sensitivity(
             first, (), into_buckets(sequences, (8,)), resample, "all", key=jax.random.key(0),
-            places=lambda tokens: tokens > 99,
+            which_tokens=lambda tokens: tokens > 99,
         )  # fmt: skip
+
+
+# A tolerance. Token i of a sequence flips the parity of signs at the rate of its id.
+
+RATES = np.array([0.5, 0.5, 0.45, 0.02, 0.3])
+VALUES = jnp.asarray(-ndtri(RATES), jnp.float32)
+SIGN_NOISE = Perturbation(Tokens(), Gaussian(sigma=1.0))
+
+
+def sign_parity(params, e, mask):
+    return jnp.prod(jnp.where(mask, jnp.sign(e[..., 0]), 1.0), axis=1)
+
+
+def looked_up(params, tokens):
+    return VALUES[tokens][..., None]
+
+
+def sequences_of(*kinds):
+    """(how many, length, id) of each kind of sequence."""
+    return [np.full(length, i, np.int32) for num, length, i in kinds for _ in range(num)]
+
+
+def measure_parity(sequences, num_samples=20, seed=0, lengths=(2, 6, 12), **options):
+    return ragged_sensitivity(
+        sign_parity, (), into_buckets(sequences, lengths, pad_id=0), SIGN_NOISE, num_samples,
+        key=jax.random.key(seed), embed=looked_up, devices=jax.devices()[:1], incremental=False,
+        **options,
+    )  # fmt: skip
+
+
+UNEVEN = sequences_of((40, 2, 2), (3000, 12, 3), (400, 5, 4))
+UNEVEN_MEAN = (40 * 0.45 + 3000 * 0.02 + 400 * 0.3) / 3440
+
+
+def test_small_and_large_buckets_are_sampled_alike():
+    """The small bucket alone would be measured whole, the large one at random: no merge then."""
+    est = measure_parity(UNEVEN, tolerance=0.012)
+    assert est.provenance.positions == "random"
+    assert est.half_width() <= 0.012
+    # Each round visits every sequence once, whatever its bucket.
+    counts = est.counts.sum(axis=1)
+    assert counts.max() - counts.min() <= 1
+    assert est.provenance.num_passes == 2 * (est.num_draws + 1000)
+    assert est.provenance.exhaustive_passes == 20 * (40 * 2 + 3000 * 12 + 400 * 5) + 3440
+    assert est.counts.shape == (3440, 12)
+    assert not est.counts[:40, 2:].any()
+    assert not est.counts[-400:, 5:].any()
+
+
+def test_the_mean_is_that_of_all_sequences_whatever_their_buckets():
+    estimates = [measure_parity(UNEVEN, seed=seed, tolerance=0.02) for seed in range(40)]
+    means = np.array([est.mean for est in estimates])
+    assert all(est.half_width() <= 0.02 for est in estimates)
+    assert all(est.provenance.positions == "random" for est in estimates)
+    # Draws of a few sequences only: the mean of the bucket of rare flips would be far below.
+    assert abs(means.mean() - UNEVEN_MEAN) < 4 * means.std(ddof=1) / np.sqrt(len(means))
+    for est in estimates:
+        assert abs(est.mean - UNEVEN_MEAN) < 4.5 * est.stderr
+
+
+def test_buckets_do_not_change_how_many_draws_a_tolerance_takes():
+    few, one = (measure_parity(UNEVEN, tolerance=0.02, lengths=to) for to in ((2, 6, 12), (12,)))
+    assert few.provenance.positions == one.provenance.positions == "random"
+    assert 0.8 < few.num_draws / one.num_draws < 1.25
+
+
+def test_a_tolerance_out_of_reach_measures_every_bucket_whole():
+    sequences = sequences_of((30, 2, 2), (60, 12, 3))
+    est = measure_parity(sequences, num_samples=10, tolerance=1e-5)
+    whole = measure_parity(sequences, num_samples=10)
+    assert est.provenance.positions == "all"
+    assert est.provenance.tolerance == 1e-5
+    np.testing.assert_array_equal(est.totals, whole.totals)
+    np.testing.assert_array_equal(est.counts, whole.counts)
+    wasted = est.provenance.num_passes - whole.provenance.num_passes
+    assert 2 * 1000 <= wasted <= whole.provenance.num_passes
+
+
+def test_progress_of_a_tolerance_counts_the_draws_of_all_buckets():
+    calls = []
+    est = measure_parity(UNEVEN, tolerance=0.02, progress=lambda *call: calls.append(call))
+    done, total, mean = calls[-1]
+    assert done == total == est.num_draws
+    assert mean == pytest.approx(est.totals.sum() / est.num_draws)

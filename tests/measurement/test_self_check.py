@@ -9,8 +9,9 @@ import pytest
 from jax import lax
 
 from jaxsens import Gaussian, Patches, Perturbation, Resample, Tokens, sensitivity
-from jaxsens.incremental import propagate
+from jaxsens.incremental import UnmappableError, propagate
 from jaxsens.incremental.values import Dense
+from jaxsens.measurement import exhaustive
 from jaxsens.measurement.metrics import label_flip, relative_l2
 from jaxsens.measurement.whole_passes import disagreement, entries_of, probes_of
 
@@ -140,6 +141,30 @@ def test_a_rule_that_raises_is_our_fault_and_not_the_models(images, monkeypatch)
         sensitivity(own, *images, key=jax.random.key(1))
 
 
+@pytest.mark.parametrize("options", [{}, {"tolerance": 0.2}], ids=["all", "tolerance"])
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (UnmappableError("no batching rule"), "the model cannot be mapped over edits"),
+        (KeyError("a table"), "a fault of jaxsens: please report it"),
+    ],
+)
+def test_whose_fault_it_is_that_a_program_cannot_be_traced(
+    images, monkeypatch, options, error, reason
+):
+    def fails(job):
+        raise error
+
+    whole = sensitivity(mlp, *images, key=jax.random.key(1), incremental=False)
+    monkeypatch.setattr(exhaustive, "_trace_reuse", fails)
+    with pytest.warns(UserWarning, match=reason):
+        found = sensitivity(mlp, *images, key=jax.random.key(1), **options)
+    assert found.provenance.positions == "all"
+    np.testing.assert_array_equal(found.totals, whole.totals)
+    with pytest.raises(type(error)):
+        sensitivity(mlp, *images, key=jax.random.key(1), incremental=True, **options)
+
+
 def test_probes_are_unmasked_and_spread_over_positions():
     mask = GENERATOR.random((50, 30)) < 0.5
     probes = probes_of(mask, np.arange(50), 4)
@@ -218,6 +243,26 @@ def test_a_masked_class_does_not_bring_everything_near_a_tie(images):
     reused, whole = both(lambda params, x: mlp(params, x) + fill[None], params, x, noise)
     assert reused.provenance.incremental
     np.testing.assert_array_equal(reused.totals, whole.totals)
+
+
+def test_a_measurement_that_is_mostly_in_doubt_is_given_up_early():
+    """Two equal classes: every draw is a tie, which only a whole pass may decide."""
+    n, weights = 600, normal(64, 16)  # more than one call takes
+
+    def twins(params, x):
+        score = jnp.tanh(x.reshape(len(x), -1) @ params).sum(axis=1)
+        return jnp.stack([score, score], axis=1)
+
+    reports = []
+    noise = Perturbation(Patches(2), Gaussian(sigma=2.0))
+    reused, whole = both(
+        twins, weights, normal(n, 8, 8, 1), noise, 2,
+        progress=lambda done, total, mean: reports.append(done),
+    )  # fmt: skip
+    assert not reused.provenance.incremental
+    np.testing.assert_array_equal(reused.totals, whole.totals)
+    # Both measurements by whole passes came to their end, and that by reuse did not.
+    assert reports.count(n) == 2
 
 
 def test_outputs_of_any_size_and_kind_are_compared_in_a_few_entries():

@@ -354,7 +354,7 @@ def test_context_reaches_the_model_beside_its_own_example(options):
 def test_a_part_with_its_names_has_the_draws_of_the_whole():
     x, params, part = images(30), mlp(), np.array([3, 29, 4, 11])
     whole = measure(apply_mlp, params, x, NOISE, 2)
-    by_itself = measure(apply_mlp, params, x[part], NOISE, 2, names=part)
+    by_itself = measure(apply_mlp, params, x[part], NOISE, 2, example_ids=part)
     assert np.array_equal(by_itself.totals, whole.totals[part])
     assert not np.array_equal(by_itself.totals, whole.totals[:4])
 
@@ -487,9 +487,9 @@ def test_the_record_says_how_it_was_made():
 @pytest.mark.parametrize("streams", [2, 3, 5])
 def test_calls_side_by_side_change_no_number(monkeypatch, streams, incremental):
     x, options = images(13), {"key": jax.random.key(5), "incremental": incremental}
-    monkeypatch.setattr(runtime, "num_streams", lambda mesh: 1)
+    monkeypatch.setattr(runtime, "num_concurrent_calls", lambda mesh: 1)
     one = measure(apply_mlp, mlp(), x, NOISE, 2, **options)
-    monkeypatch.setattr(runtime, "num_streams", lambda mesh: streams)
+    monkeypatch.setattr(runtime, "num_concurrent_calls", lambda mesh: streams)
     several = measure(apply_mlp, mlp(), x, NOISE, 2, **options)
     np.testing.assert_array_equal(one.totals, several.totals)
 
@@ -602,10 +602,10 @@ def bad(message, **changes):
         bad("mask must have shape", mask=np.ones((3, 5), bool)),
         bad("mask must have shape", mask=np.ones(3, bool)),
         bad("mask leaves no position to measure", mask=np.zeros((3, 4), bool)),
-        bad("names must be n = 3 whole numbers", names=np.arange(4)),
-        bad("names must be n = 3 whole numbers", names=np.array([0, -1, 2])),
-        bad("it takes no names",
-            names=np.arange(3), perturbation=Perturbation(Patches(2), Donor())),
+        bad("example_ids must be n = 3 whole numbers", example_ids=np.arange(4)),
+        bad("example_ids must be n = 3 whole numbers", example_ids=np.array([0, -1, 2])),
+        bad("leave example_ids out",
+            example_ids=np.arange(3), perturbation=Perturbation(Patches(2), Donor())),
         bad("context must have n = 3 rows", context={"mask": np.ones((2, 4))}),
         bad("num_samples must be a whole number >= 1, or 'all'; got 0", num_samples=0),
         bad("num_samples must be a whole number >= 1, or 'all'; got -2", num_samples=-2),

@@ -123,23 +123,23 @@ def simulated(rates, num_samples, seed):
         unmasked=np.tile(np.arange(T), (n, 1)),
         seed=(seed,),
         rng=np.random.default_rng(seed),
-        rows=1000,
+        max_batch=1000,
         mesh=ONE_DEVICE,
-        question=SimpleNamespace(metric=jaxsens.label_flip, num_samples=num_samples, exact=False),
+        spec=SimpleNamespace(metric=jaxsens.label_flip, num_samples=num_samples, exact=False),
         exhaustive_cost=n * T * num_samples,
         report=lambda *_: None,
     )
 
 
-def flips_by_rate(work, draws, batch):
-    return (work.rng.random(len(draws)) < work.x[draws[:, 0]]).astype(np.float32)
+def flips_by_rate(job, draws, batch):
+    return (job.rng.random(len(draws)) < job.x[draws[:, 0]]).astype(np.float32)
 
 
-def all_flips_by_rate(work):
-    num_samples = work.question.num_samples
-    totals = work.rng.binomial(num_samples, np.repeat(work.x[:, None], T, axis=1)).astype(float)
+def all_flips_by_rate(job):
+    num_samples = job.spec.num_samples
+    totals = job.rng.binomial(num_samples, np.repeat(job.x[:, None], T, axis=1)).astype(float)
     counts = np.full(totals.shape, num_samples)
-    return Measurement(totals, counts, work.exhaustive_cost, "all")
+    return Measurement(totals, counts, job.exhaustive_cost, "all")
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
@@ -154,12 +154,12 @@ def test_few_examples_few_of_which_flip_are_covered(n, monkeypatch):
         rng, covered, costs = np.random.default_rng(n), 0, []
         for run in range(num_runs):
             rates = rng.beta(spread * p, spread * (1 - p), n)
-            work = simulated(rates, num_samples=16_000 // (n * T), seed=run)
-            found = random_positions.measure_within(work, tolerance)
+            job = simulated(rates, num_samples=16_000 // (n * T), seed=run)
+            (found,) = random_positions.measure_within([job], tolerance)
             counts = found.counts.sum(axis=1)
             _, low, high = mean_interval(found.totals.sum(axis=1) / counts, (0.0, 1.0))
             covered += low <= p <= high
-            costs.append(found.num_passes / work.exhaustive_cost)
+            costs.append(found.num_passes / job.exhaustive_cost)
             assert found.positions == "all" or (high - low) / 2 <= tolerance
         assert covered > 0.93 * num_runs - 3 * math.sqrt(num_runs * 0.93 * 0.07)
         assert np.mean(costs) < 1.5

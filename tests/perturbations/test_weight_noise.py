@@ -14,8 +14,8 @@ from jaxsens.perturbations.weight_noise import (
     directions,
     num_weights,
     perturb,
-    put,
     select,
+    with_weights,
 )
 
 KEY = jax.random.key(0)
@@ -34,7 +34,7 @@ def perturbed(noise, sample=0, params=None, mask=None, key=KEY):
     params = tree() if params is None else params
     selected = select(params, mask)
     xi = directions(key, sample, params)
-    return put(params, selected, perturb(noise, xi, params, selected))
+    return with_weights(params, selected, perturb(noise, xi, params, selected))
 
 
 def moved(noise, **options):

@@ -18,14 +18,14 @@ def test_nothing_is_lost_and_nothing_is_longer_than_it_must_be(sizes, lengths):
     lengths = sorted({*lengths, 40})
     sequences = sequences_of(sizes)
     buckets = into_buckets(sequences, lengths, pad_id=1)
-    rows = np.concatenate([np.zeros(0, np.int64), *(bucket.rows for bucket in buckets)])
+    rows = np.concatenate([np.zeros(0, np.int64), *(bucket.example_ids for bucket in buckets)])
     np.testing.assert_array_equal(np.sort(rows), np.arange(len(sizes)))
     for bucket in buckets:
-        assert len(bucket) == len(bucket.rows) > 0
-        assert (np.diff(bucket.rows) > 0).all()
+        assert len(bucket) == len(bucket.example_ids) > 0
+        assert (np.diff(bucket.example_ids) > 0).all()
         length = bucket.tokens.shape[1]
         for row, tokens, size, mask in zip(
-            bucket.rows, bucket.tokens, bucket.lengths, bucket.mask, strict=True
+            bucket.example_ids, bucket.tokens, bucket.lengths, bucket.mask, strict=True
         ):
             assert length == min(allowed for allowed in lengths if allowed >= sizes[row])
             np.testing.assert_array_equal(tokens[:size], sequences[row])
@@ -47,7 +47,7 @@ def test_a_bucket_of_too_few_joins_the_next_longer():
 
     def rows(at_least):
         return {
-            bucket.tokens.shape[1]: bucket.rows.tolist()
+            bucket.tokens.shape[1]: bucket.example_ids.tolist()
             for bucket in into_buckets(sequences, (4, 8, 10, 16, 32), at_least=at_least)
         }
 
@@ -62,7 +62,7 @@ def test_dtypes_and_order_of_lengths():
     assert [bucket.tokens.shape for bucket in buckets] == [(1, 4), (1, 16)]
     for bucket in buckets:
         assert (bucket.tokens.dtype, bucket.lengths.dtype) == ("i4", "i4")
-        assert (bucket.rows.dtype, bucket.mask.dtype) == ("i8", "?")
+        assert (bucket.example_ids.dtype, bucket.mask.dtype) == ("i8", "?")
 
 
 def test_padding_share_counts_places():
@@ -79,8 +79,8 @@ def test_no_sequences_are_no_buckets():
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ([3, 17, 18], r"of 1 to 16 tokens, got 17 at row 1 \(2 of 3 do not fit\); add a longer"),
-        ([3, 0], r"of 1 to 16 tokens, got 0 at row 1 \(1 of 2"),
+        ([3, 17, 18], r"of 1 to 16 tokens, got 17 at index 1 \(2 of 3 do not fit\); add a longer"),
+        ([3, 0], r"of 1 to 16 tokens, got 0 at index 1 \(1 of 2"),
     ],
 )
 def test_what_fits_no_bucket_is_named(sizes, message):

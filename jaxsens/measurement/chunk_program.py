@@ -1,0 +1,175 @@
+"""The jitted program of the exhaustive measurement: all edits of a chunk of examples.
+
+Examples go through the model in groups, their edits in blocks, either by whole forward passes or by
+reuse of clean values. The loop over groups has a traced length, so that padding costs nothing and
+the program is compiled once whatever the number of examples.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+
+from jaxsens import incremental
+from jaxsens.core import runtime
+from jaxsens.core.runtime import REPLICATED, SPLIT
+from jaxsens.measurement.arguments import shapes
+from jaxsens.measurement.batching import BatchPlan
+from jaxsens.measurement.jobs import Context, MeasurementSpec
+from jaxsens.measurement.whole_passes import entries_of
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def chunk_totals(
+    spec: MeasurementSpec,
+    plan: BatchPlan,
+    mesh: Mesh,
+    params: Any,
+    x: Shaped[Array, "c ..."],
+    context: Context,
+    examples: Int[Array, " c"],
+    probes: Int[Array, "c P"],
+    num_valid: Int[Array, " devices"],
+    key: PRNGKeyArray,
+    pool: Array | None,
+) -> tuple[Array, ...]:
+    """Sums of changes over samples, (c, T); nan where a logit was not finite or reuse is in doubt.
+
+    By reuse also some entries of the outputs of the first sample at the positions to probe.
+    """
+    totals = functools.partial(_device_totals, spec, plan, runtime.platform(mesh))
+    in_specs = (REPLICATED, SPLIT, SPLIT, SPLIT, SPLIT, SPLIT, REPLICATED, REPLICATED)
+    return runtime.over_devices(totals, mesh, in_specs)(
+        params, x, context, examples, probes, num_valid, key, pool
+    )
+
+
+def _device_totals(
+    spec, plan, platform, params, x, context, examples, probes, num_valid, key, pool
+):
+    group_totals: Callable = functools.partial(_group_totals, spec, plan.block)
+    if plan.num_position_groups:
+        group_totals = functools.partial(_incremental_totals, spec, plan, platform)
+
+    def of_group(index):
+        of_examples = jax.tree.map(
+            lambda a: lax.dynamic_slice_in_dim(a, index * plan.group, plan.group),
+            (x, context, examples, probes),
+        )
+        return group_totals(params, *of_examples, key, pool)
+
+    def add_group(index, results):
+        return jax.tree.map(
+            lambda all_of, new: lax.dynamic_update_slice_in_dim(
+                all_of, new, index * plan.group, axis=0
+            ),
+            results,
+            of_group(index),
+        )
+
+    num_groups = (num_valid[0] + plan.group - 1) // plan.group
+    num_positions = spec.perturbation.num_positions(x.shape[1:])
+    nothing = [jnp.zeros((plan.chunk, num_positions), jnp.float32)]
+    if plan.num_position_groups:
+        output = jax.eval_shape(spec.apply_fn, params, x, *context)
+        entries = jax.eval_shape(entries_of, output).shape[1:]
+        nothing.append(jnp.zeros((plan.chunk, probes.shape[1], *entries), jnp.float32))
+    return lax.fori_loop(0, num_groups, add_group, tuple(nothing))
+
+
+def _group_totals(spec, block, params, x, context, examples, _, key, pool):
+    """Totals of a few examples: the clean outputs once, then the edits block by block."""
+    g, samples = x.shape[0], spec.num_samples
+    num_positions = spec.perturbation.num_positions(x.shape[1:])
+    num_pairs = num_positions * samples
+    num_blocks = -(-num_pairs // block)
+    pairs = jnp.minimum(jnp.arange(num_blocks * block), num_pairs - 1).reshape(num_blocks, block)
+    clean = spec.apply_fn(params, x, *context)
+    repeated = jax.tree.map(lambda values: jnp.repeat(values, block, axis=0), context)
+
+    def block_changes(pairs):
+        def edited(x_i, i):
+            return jax.vmap(
+                lambda j: spec.edited_input(key, x_i, i, j // samples, j % samples, pool)
+            )(pairs)
+
+        inputs = jax.vmap(edited)(x, examples)
+        outputs = spec.apply_fn(params, inputs.reshape(g * block, *x.shape[1:]), *repeated)
+        outputs = outputs.reshape(g, block, *clean.shape[1:])
+        return jax.vmap(jax.vmap(spec.change, (None, 0)))(clean, outputs)
+
+    changes = jnp.moveaxis(lax.map(block_changes, pairs), 0, 1)
+    changes = changes.reshape(g, num_blocks * block)[:, :num_pairs]
+    return (changes.reshape(g, num_positions, samples).sum(axis=2),)
+
+
+def _incremental_totals(spec, plan, platform, params, x, context, examples, probes, key, pool):
+    """The same totals, with all that an edit cannot reach computed once per example."""
+    x_shape, context_shapes = shapes((x, context))
+    program = incremental.make_program(
+        spec.apply_fn, params, x_shape, context_shapes, spec.perturbation.grid, platform,
+        plan.num_position_groups,
+    )  # fmt: skip
+    samples, is_sample = _cut(spec.num_samples, plan.samples)
+
+    def of_example(x_i, context_i, i, probes_i):
+        clean = program.clean(params, x_i, context_i)
+
+        def of_position(position_group, position, index):
+            def change(sample):
+                window = spec.edited_window(key, x_i, i, position, sample, pool)
+                edited_output, doubt = program.edit(clean, position_group, index, window)
+                clean_output = program.output(clean)
+                changed = spec.decided_change(clean_output, edited_output, doubt, program.rounding)
+                return changed, edited_output
+
+            def of_some(some, is_one):
+                changes, outputs = jax.vmap(change)(some)
+                return jnp.where(is_one, changes, 0.0).sum(), outputs[0]
+
+            if len(samples) == 1:
+                changes, outputs = jax.vmap(change)(samples[0])
+                return changes.sum(), outputs[0]
+            totals, outputs = lax.map(lambda some: of_some(*some), (samples, is_sample))
+            return totals.sum(), outputs[0]
+
+        def of_position_group(position_group, positions):
+            index, is_index = _cut(len(positions), plan.block)
+            blocks = jnp.asarray(positions)[index]
+
+            def of_block(positions, index, is_index):
+                in_group = functools.partial(of_position, position_group)
+                totals, outputs = jax.vmap(in_group)(positions, index)
+                return totals, _picked(
+                    outputs, (probes_i[:, None] == positions[None]) & is_index[None]
+                )
+
+            totals, picked = lax.map(lambda block: of_block(*block), (blocks, index, is_index))
+            return totals.reshape(-1)[: len(positions)], picked.sum(axis=0)
+
+        parts = [
+            of_position_group(number, positions)
+            for number, (positions, _) in enumerate(program.buckets)
+        ]
+        totals, picked = zip(*parts, strict=True)
+        return jnp.concatenate(totals), functools.reduce(jnp.add, picked)
+
+    return jax.vmap(of_example)(x, context, examples, probes)
+
+
+def _picked(outputs: Shaped[Array, "b ..."], hits: Bool[Array, "P b"]) -> Float[Array, "P _"]:
+    """Some entries of the output that each probe hits, 0 where it hits none of this block."""
+    return jnp.where(hits[:, :, None], entries_of(outputs)[None], 0.0).sum(axis=1)
+
+
+def _cut(num: int, size: int) -> tuple[Int[Array, "k s"], Bool[Array, "k s"]]:
+    """0 … num-1 in blocks of one size, the last one padded, and which entries are no padding."""
+    size = min(size, num)
+    index = np.arange(-(-num // size) * size, dtype=np.int32).reshape(-1, size)
+    return jnp.asarray(np.minimum(index, num - 1)), jnp.asarray(index < num)

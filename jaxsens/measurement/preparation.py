@@ -1,0 +1,84 @@
+"""From a user's arguments to a job: everything is checked before anything is measured."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import jax
+from jaxtyping import Array, ArrayLike, PRNGKeyArray
+
+from jaxsens.core import runtime
+from jaxsens.measurement import arguments, lookups, metrics
+from jaxsens.measurement.batching import byte_budget, max_batch_within
+from jaxsens.measurement.independence import check_independence
+from jaxsens.measurement.jobs import ApplyFn, MeasurementJob, MeasurementSpec, ProgressCallback
+from jaxsens.measurement.reuse import choose_reuse
+from jaxsens.perturbations.perturbation import Perturbation
+
+
+def prepare_job(
+    apply_fn: ApplyFn,
+    params: Any,
+    x: ArrayLike,
+    perturbation: Perturbation,
+    num_samples: int | Literal["all"],
+    *,
+    key: PRNGKeyArray | Array,
+    context: Any = None,
+    mask: ArrayLike | None = None,
+    metric: metrics.Metric | Callable[[Array, Array], Array] = metrics.label_flip,
+    example_ids: ArrayLike | None = None,
+    incremental: bool | Literal["auto"] = "auto",
+    chunk_bytes: int | None = None,
+    devices: Sequence[jax.Device] | None = None,
+    progress: ProgressCallback | None = None,
+    check: bool = True,
+) -> MeasurementJob:
+    """Checks the arguments of `sensitivity`, puts the parameters on devices and sizes batches.
+
+    Arguments and errors are those of `sensitivity`.
+    """
+    perturbation = arguments.checked_perturbation(perturbation)
+    metric = metrics.as_metric(metric)
+    key = arguments.typed_key(key)
+    x = arguments.checked_inputs(x, perturbation)
+    shape = x.shape[1:]
+    mask = arguments.checked_mask(mask, len(x), perturbation.num_positions(shape))
+    example_ids = arguments.checked_example_ids(example_ids, len(x), perturbation)
+    context = arguments.checked_context(context, len(x))
+    inputs = (x, *context)
+    measured_x = x[mask] if x.shape[:2] == mask.shape else x
+    perturbation.check(measured_x)
+    samples = arguments.checked_samples(num_samples, perturbation, shape)
+    exact = isinstance(num_samples, str)
+    incremental = arguments.checked_incremental(incremental)
+    check = arguments.checked_check(check)
+    arguments.check_function("apply_fn", apply_fn)
+    arguments.check_params(params)
+    arguments.check_progress(progress)
+    arguments.check_edit(perturbation, x, key, exact=exact)
+    arguments.check_outputs(apply_fn, params, inputs, metric)
+    vocabulary = getattr(perturbation.edit, "vocabulary", None)
+    lookups.check_ids(apply_fn, params, inputs, measured_x, vocabulary=vocabulary)
+
+    mesh = runtime.local_mesh(devices)
+    platform = runtime.platform(mesh)
+    budget = byte_budget(chunk_bytes, platform)
+    spec = MeasurementSpec(apply_fn, perturbation, metric, samples, exact)
+    shapes = arguments.shapes(inputs)
+    with jax.default_matmul_precision(runtime.PRECISION):
+        job = MeasurementJob(
+            spec=spec,
+            params=runtime.place(params, mesh, runtime.REPLICATED),
+            x=x,
+            context=context,
+            mask=mask,
+            example_ids=example_ids,
+            key=runtime.place(key, mesh, runtime.REPLICATED),
+            mesh=mesh,
+            max_batch=max_batch_within(budget.widest, apply_fn, params, shapes),
+            reuse=choose_reuse(incremental, spec, params, shapes, platform, budget),
+            progress=progress,
+        )
+        if check:
+            check_independence(job)
+    return job
