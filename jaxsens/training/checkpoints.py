@@ -68,13 +68,14 @@ class Checkpoints:
         if files.UNUSABLE.search(str(self._folder)):
             raise ValueError(f"{self._folder} has one of [ ] * ? \\ in its path; choose another")
         self._training, self._before_saving = dict(training or {}), before_saving
-        self._checkpointer = ocp.Checkpointer(ocp.StandardCheckpointHandler())
         self._damaged: set[int] = set()
         if self._folder.is_dir():
             # Left by processes that were killed, the second kind by earlier versions.
             for unfinished in [*files.leftovers(self._folder), *self._folder.glob("*.orbax-*tmp*")]:
                 if unfinished.is_dir() and not unfinished.is_symlink():
                     shutil.rmtree(unfinished)
+        # Last: it starts threads, which an error above would leave running.
+        self._checkpointer = ocp.Checkpointer(ocp.StandardCheckpointHandler())
 
     def save(self, epoch: int, tree: Any) -> None:
         """Writes a checkpoint, and removes those that are no longer kept; nothing if it is there.
@@ -134,8 +135,14 @@ class Checkpoints:
         raise DamagedCheckpointError(f"checkpoint {self._path(epoch)} is damaged: {reason}")
 
     def close(self) -> None:
-        """Frees orbax's threads."""
+        """Ends orbax's threads; a `with` block does so by itself, also after an error."""
         self._checkpointer.close()
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def _path(self, epoch: int) -> Path:
         return self._folder / str(epoch)

@@ -1,9 +1,13 @@
-"""SVHN, cropped digits: the official MATLAB files, or a subset in one `.npz` file.
+"""SVHN, house numbers cropped to single digits: http://ufldl.stanford.edu/housenumbers.
 
-Official: `train_32x32.mat` and `test_32x32.mat` with X (32, 32, 3, n) and y (n, 1), where the label
-10 stands for the digit 0. Subset: x_train, y_train, x_test, y_test of any size, all uint8, images
-(n, 32, 32, 3). A subset may be cut from the official test split, so the two are never mixed: in a
-folder with a `.mat` file a subset is not looked at.
+73,257 training and 26,032 test images of 32×32 in `train_32x32.mat` and `test_32x32.mat`, each with
+X (32, 32, 3, n) and y (n, 1), where the label 10 stands for the digit 0. The third official file,
+`extra_32x32.mat`, is not read.
+
+A part of the dataset may be kept in one `.npz` file: x_train, y_train, x_test, y_test, all uint8,
+images (n, 32, 32, 3), any n. Which images a part holds is not known, and its training images may be
+official test images, so the two are never mixed: in a folder with a `.mat` file, a `.npz` file is
+not looked at.
 """
 
 import logging

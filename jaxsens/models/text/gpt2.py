@@ -10,9 +10,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxsens.models.layers.basics import Dropout
+from jaxsens.models.layers.basics import Dropout, layer_norm
 from jaxsens.models.text.text_model import (
-    LAYER_NORM_EPSILON,
     Embedded,
     Logits,
     Mask,
@@ -20,7 +19,6 @@ from jaxsens.models.text.text_model import (
     TextModel,
     Tokens,
     dense,
-    layer_norm,
 )
 
 
@@ -84,7 +82,7 @@ class GPT2(TextModel):
         out_std = 0.02 / math.sqrt(2 * self.depth)
         self.blocks = [PreNormBlock(self.heads, self.dropout, out_std) for _ in range(self.depth)]
         self.norm, self.head = layer_norm(), dense(self.num_classes, bias=False)
-        self.unit = nn.LayerNorm(epsilon=LAYER_NORM_EPSILON, use_bias=False, use_scale=False)
+        self.unit = layer_norm(learned=False)
 
     def embed(self, tokens: Tokens) -> Embedded:
         """Word + position, layer-normed if `normalised`."""
