@@ -22,8 +22,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
 from jaxsens.corruptions.base import Corruption, uniform
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
-from jaxsens.data.registry import expanded
 from jaxsens.data.sources import files, pictures
+from jaxsens.data.sources.folders import expanded
 
 _NUM_TEXTURES = 5
 _STRIDE = 5

@@ -22,8 +22,8 @@ from jaxsens.corruptions.frost import FrostTextures, load_frost
 from jaxsens.corruptions.severities import corruption
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
 from jaxsens.data.images import cifar10c
-from jaxsens.data.registry import expanded
 from jaxsens.data.sources import files
+from jaxsens.data.sources.folders import expanded
 
 OFFICIAL = "CIFAR-10-C"
 REGENERATED = "CIFAR-10-C style, regenerated"

@@ -8,7 +8,9 @@ PCG64, which NumPy promises to keep (NEP 19), and not `Generator.permutation`, w
 import numpy as np
 from jaxtyping import Int64
 
-from jaxsens.data.dataset import DatasetSpec, Raw
+from jaxsens.data.dataset import DatasetSpec, LabelledImages
+
+SPEC = DatasetSpec("digits", "Handwritten digits", (8, 8, 1), 10, 1_437, 360, max_value=16)
 
 _SEED = 0
 
@@ -18,7 +20,7 @@ def order(num_examples: int) -> Int64[np.ndarray, " n"]:
     return np.argsort(np.random.PCG64(_SEED).random_raw(num_examples), kind="stable")
 
 
-def read(split: str, spec: DatasetSpec) -> Raw:
+def make(split: str, spec: DatasetSpec) -> LabelledImages:
     """Returns the split's images, uint8 in 0..16, and labels.
 
     Args:

@@ -14,9 +14,22 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
-from jaxsens.data.dataset import DatasetSpec, Raw, bad_labels
+from jaxsens.data.dataset import DatasetSpec, LabelledImages, bad_labels
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
 from jaxsens.data.sources import files
+
+MNIST = DatasetSpec(
+    *("mnist", "MNIST", (28, 28, 1), 10, 60_000, 10_000),
+    files="the four files {train,t10k}-{images-idx3,labels-idx1}-ubyte.gz",
+    folders=("mnist", "MNIST/raw", "MNIST"),
+    tfds_name="mnist",
+)
+FASHION_MNIST = DatasetSpec(
+    *("fashion_mnist", "Fashion-MNIST", (28, 28, 1), 10, 60_000, 10_000),
+    files="the four files {train,t10k}-{images-idx3,labels-idx1}-ubyte.gz",
+    folders=("fashion_mnist", "FashionMNIST/raw", "FashionMNIST", "fashion-mnist"),
+    tfds_name="fashion_mnist",
+)
 
 _PREFIX = {"train": "train", "test": "t10k"}
 _UNSIGNED_BYTE = 8
@@ -37,7 +50,7 @@ _IMAGES_CRC32 = {
 }
 
 
-def read(folder: Path, split: str, spec: DatasetSpec) -> Raw | None:
+def read(folder: Path, split: str, spec: DatasetSpec) -> LabelledImages | None:
     """Returns the split's images and labels, None if the folder has no IDX file of this family.
 
     Args:

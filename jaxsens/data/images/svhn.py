@@ -20,9 +20,16 @@ from typing import TypeVar
 
 import numpy as np
 
-from jaxsens.data.dataset import SPLITS, DatasetSpec, Raw, bad_labels
+from jaxsens.data.dataset import SPLITS, DatasetSpec, LabelledImages, bad_labels
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
 from jaxsens.data.sources import files, matlab, npz
+
+SPEC = DatasetSpec(
+    *("svhn", "SVHN", (32, 32, 3), 10, 73_257, 26_032),
+    files="train_32x32.mat and test_32x32.mat",
+    folders=("svhn", "SVHN"),
+    tfds_name="svhn_cropped",
+)
 
 #: What a file may take beyond its numbers.
 _SLACK = 1 << 20
@@ -31,7 +38,7 @@ T = TypeVar("T")
 _logger = logging.getLogger("jaxsens")
 
 
-def read(folder: Path, split: str, spec: DatasetSpec) -> Raw | None:
+def read(folder: Path, split: str, spec: DatasetSpec) -> LabelledImages | None:
     """Returns the split's images and labels, None if the folder has no SVHN file.
 
     Args:
@@ -56,7 +63,7 @@ def read(folder: Path, split: str, spec: DatasetSpec) -> Raw | None:
     return read_npz(subsets[0], split, spec)
 
 
-def read_mat(path: Path, split: str, spec: DatasetSpec) -> Raw:
+def read_mat(path: Path, split: str, spec: DatasetSpec) -> LabelledImages:
     """Returns the images and labels of an official MATLAB file, which must hold the whole split."""
     if not files.is_there(path):
         raise DatasetNotFoundError(
@@ -84,7 +91,7 @@ def read_mat(path: Path, split: str, spec: DatasetSpec) -> Raw:
     return np.moveaxis(x, -1, 0), _digits(y[:, 0], path, spec)
 
 
-def read_npz(path: Path, split: str, spec: DatasetSpec) -> Raw:
+def read_npz(path: Path, split: str, spec: DatasetSpec) -> LabelledImages:
     """Returns the images and labels of a subset; nothing in it is unpickled."""
     # A subset may be cut in another way than the official splits, but is not larger than both.
     max_size = _num_bytes(spec.num_train + spec.num_test, spec)

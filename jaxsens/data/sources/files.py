@@ -35,7 +35,7 @@ _KINDS = (
 
 
 @runtime_checkable
-class Stream(Protocol):
+class ByteStream(Protocol):
     """What bytes come from: a file, a member of an archive, a compressed part of a file."""
 
     def read(self, size: int, /) -> bytes:
@@ -116,7 +116,7 @@ def opened(path: Path, max_size: int | None = None) -> Iterator[io.BufferedReade
 
 
 @contextlib.contextmanager
-def unzipped(path: Path, max_size: int) -> Iterator[Stream]:
+def unzipped(path: Path, max_size: int) -> Iterator[ByteStream]:
     """Opens a file, through gzip if its name ends in `.gz`; the reader decides how much it reads.
 
     Args:
@@ -149,7 +149,7 @@ def read_bytes(path: Path, max_size: int) -> bytes:
         return file.read(min(max_size, size_of(path)))
 
 
-def read_array(stream: Stream, num_bytes: int) -> UInt8[np.ndarray, " num_bytes"]:
+def read_array(stream: ByteStream, num_bytes: int) -> UInt8[np.ndarray, " num_bytes"]:
     """Returns exactly the next bytes, in pieces, so that nothing is held twice.
 
     Raises:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from jaxsens.data.sources.files import Stream, read_array
+from jaxsens.data.sources.files import ByteStream, read_array
 
 _HEADER_SIZE = 128
 _VERSION = 0x0100
@@ -130,7 +130,7 @@ def _compressed(stream: _Inflated, order: str) -> Variable | None:
     return dataclasses.replace(variable, read=read_to_the_end)
 
 
-def _matrix(stream: Stream, order: str, size: int) -> Variable | None:
+def _matrix(stream: ByteStream, order: str, size: int) -> Variable | None:
     flags = _small(stream, order, "flags", (_UINT32,))
     if len(flags) != 8:
         raise ValueError(f"expected 8 bytes of flags, got {len(flags)}")
@@ -156,7 +156,7 @@ def _matrix(stream: Stream, order: str, size: int) -> Variable | None:
     return Variable(name, dtype.newbyteorder("="), shape, read)
 
 
-def _small(stream: Stream, order: str, what: str, kinds: tuple[int, ...]) -> bytes:
+def _small(stream: ByteStream, order: str, what: str, kinds: tuple[int, ...]) -> bytes:
     """The content of a short element, and the padding after it."""
     kind, num_bytes, content = _tag(stream, order)
     if kind not in kinds or num_bytes > _MAX_SMALL:
@@ -166,7 +166,7 @@ def _small(stream: Stream, order: str, what: str, kinds: tuple[int, ...]) -> byt
     return _exactly(stream, -(-num_bytes // 8) * 8)[:num_bytes]
 
 
-def _tag(stream: Stream, order: str) -> tuple[int, int, bytes | None]:
+def _tag(stream: ByteStream, order: str) -> tuple[int, int, bytes | None]:
     """An element's type and size, and its content if that is in the tag: four bytes at most."""
     tag = _exactly(stream, 8)
     kind, num_bytes = struct.unpack(order + "II", tag)
@@ -178,5 +178,5 @@ def _tag(stream: Stream, order: str) -> tuple[int, int, bytes | None]:
     return kind, num_bytes, tag[4 : 4 + num_bytes]
 
 
-def _exactly(stream: Stream, num_bytes: int) -> bytes:
+def _exactly(stream: ByteStream, num_bytes: int) -> bytes:
     return read_array(stream, num_bytes).tobytes()

@@ -115,7 +115,7 @@ def from_features(row: dict[str, Any], spec: TextSpec) -> Example:
 
 
 def _find(folder: Path, split: str, spec: TextSpec) -> Path | None:
-    named_after_it = {Path(name).name.lower() for name in spec.folders}
+    named_after_it = {Path(name).name.lower() for name in spec.usual_folders()}
     is_its_own = Path(os.path.realpath(folder)).name.lower() in named_after_it
     for stem in spec.file_stems(split):
         for ending in ("tsv", "jsonl"):
