@@ -19,7 +19,7 @@ from typing import Literal
 Activation = Literal["relu", "erf", "gelu"]
 Scaling = Literal["sqrt", "linear"]
 Readout = Literal["flatten", "mean"]
-Kind = Literal["ck", "ntk"]
+KernelKind = Literal["ck", "ntk"]
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxsens.boolean.cube import coordinates_of, degrees, dimension_of
 from jaxsens.boolean.fourier import walsh_hadamard
+from jaxsens.boolean.points import coordinates_of, degrees, dimension_of
 from jaxsens.core import memory
 from jaxsens.spectrum.limits import Precision, in_precision
 

@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 from jaxtyping import Int
 
-from jaxsens.boolean.cube import coordinates_of, cube
+from jaxsens.boolean.points import coordinates_of, cube
 from jaxsens.spectrum.architectures import Transformer
 
 

@@ -138,10 +138,10 @@ class Attention(nn.Module):
         return Dense(self.width, name="out")(heads.reshape(*heads.shape[:2], -1))
 
 
-def finite(architecture: Architecture, width: int) -> Any:
+def finite_network(architecture: Architecture, width: int) -> Any:
     """The Flax module of an architecture.
 
-    >>> type(finite(MLP(), 16)).__name__
+    >>> type(finite_network(MLP(), 16)).__name__
     'FiniteMLP'
     """
     if isinstance(architecture, MLP):
