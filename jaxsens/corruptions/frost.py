@@ -114,7 +114,7 @@ def _read_texture(path: Path) -> UInt8[np.ndarray, "height width 3"]:
     content = files.read_bytes(path, _MAX_FILE)
     try:
         image = pictures.open_picture(content)
-        _, (height, width, _) = pictures.kind(image)
+        _, (height, width, _) = pictures.dtype_and_shape(image)
         if height * width > _MAX_PIXELS:
             raise CorruptDataError(
                 f"{path}: expected at most {_MAX_PIXELS} pixels, got {height}×{width}"

@@ -153,10 +153,13 @@ class SeedAverage:
 
 
 def average_over_seeds(kernels: Iterable[Float[Array | np.ndarray, "n m"]]) -> SeedAverage:
-    """The average of kernels of differently initialised (or trained) networks, one at a time.
+    """The average of kernels of differently initialised (or trained) networks.
+
+    Assumption: the seeds are independent. Kernels of one training at several epochs would get
+    intervals that are too narrow.
 
     Args:
-      kernels: one kernel a seed; a generator keeps only one of them in memory.
+      kernels: one kernel per seed; a generator keeps only one of them in memory.
 
     Returns:
       Mean and standard error, in float64.

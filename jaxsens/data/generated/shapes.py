@@ -17,7 +17,7 @@ from jaxsens.data.dataset import DatasetSpec, LabelledImages
 SPEC = DatasetSpec("shapes", "Generated shapes", (32, 32, 3), 10, 2_000, 500)
 
 _SIDE = 32
-#: Supersampling a side, so that edges are smooth.
+#: Each pixel is the mean of this many squared, so that edges are smooth.
 _FINE = 2
 _SEEDS = {"train": 0, "test": 1}
 

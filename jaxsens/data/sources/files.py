@@ -36,14 +36,14 @@ _KINDS = (
 
 @runtime_checkable
 class ByteStream(Protocol):
-    """What bytes come from: a file, a member of an archive, a compressed part of a file."""
+    """Where bytes come from: a file, a member of an archive, a compressed part of a file."""
 
     def read(self, size: int, /) -> bytes:
-        """Returns at most so many of the next bytes, none only at the end."""
+        """Returns at most `size` of the next bytes, and none only at the end."""
 
 
 def is_there(path: Path) -> bool:
-    """Returns whether the name is taken, by whatever: `opened` says what is wrong with it.
+    """Returns whether anything has this name; `opened` says so if it is not a file.
 
     Raises:
       CorruptDataError: the file system does not tell, as in a folder without permission.
@@ -95,7 +95,8 @@ def size_of(path: Path) -> int:
 def opened(path: Path, max_size: int | None = None) -> Iterator[io.BufferedReader]:
     """Opens an ordinary file of at most `max_size` bytes.
 
-    None is for who reads no more than a header before comparing its promises with `size_of`.
+    With None a file of any size is opened: for readers that read only its header at first, and
+    compare the size which that promises with `size_of`.
 
     Raises:
       DatasetNotFoundError: there is nothing of that name.
@@ -171,5 +172,5 @@ def _unreadable(path: Path, error: Exception) -> CorruptDataError:
     if isinstance(error, FileNotFoundError):
         reason = "a link to what is not there"
     return CorruptDataError(
-        f"{path}: expected what can be read, got an error ({reason}); mend or remove it"
+        f"{path}: expected something that can be read, got an error ({reason}); repair or remove it"
     )

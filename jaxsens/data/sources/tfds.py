@@ -140,7 +140,7 @@ def _read_folder(folder: Path, split: str, spec: DatasetSpec) -> LabelledImages:
 def _image(folder: Path, content: bytes, spec: DatasetSpec) -> UInt8[np.ndarray, "H W C"]:
     """Decodes an image of the right size; of another not even its pixels are made."""
     image = pictures.open_picture(content)
-    dtype, shape = pictures.kind(image)
+    dtype, shape = pictures.dtype_and_shape(image)
     if dtype != "uint8" or shape != spec.image_shape:
         raise CorruptDataError(
             f"{folder}: expected uint8 images of shape {spec.image_shape}, "

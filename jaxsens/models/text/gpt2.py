@@ -60,8 +60,9 @@ class GPT2(TextModel):
       max_positions: size of the position table.
       dropout: rate on embeddings, attention weights and residual branches.
       normalised: whether embeddings are layer-normed (without parameters), so that noise of one
-        variance is the same for all text models. GPT-2 itself does not: there an embedding starts
-        at 0.02 a coordinate, and noise of variance 15 is two hundred times as large.
+        variance means the same for all text models. GPT-2 itself has no such norm: coordinates of
+        its word embeddings start with a standard deviation of 0.02, and noise of variance 15 is two
+        hundred times as large.
     """
 
     vocab_size: int

@@ -46,7 +46,7 @@ class TextModel(nn.Module, abc.ABC):
         """The rest of the network."""
 
     def embed_again(self, e: Embedded, mask: Mask) -> Embedded:
-        """What the authors' code does to embeddings that it is given: for most models nothing."""
+        """What the authors' code does once more to noisy embeddings; for most models nothing."""
         return e
 
 
