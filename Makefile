@@ -6,19 +6,24 @@ JOBS ?= auto
 
 .PHONY: vision test test-all lint results bench clean
 
+# neural-tangents comes last and without its dependencies: it declares TensorFlow (2 GB), which the part used here never
+# imports, and while it is there pip reports that as an error after everything else that it installs.
+define install
+	$(BIN)/python -m pip uninstall -qq --yes neural-tangents
+	$(BIN)/python -m pip install --quiet --editable '$(1)'
+	$(BIN)/python -m pip install --quiet --no-deps 'neural-tangents>=0.6.5,<0.7'
+endef
+
 # Two stamps, so that a newcomer who only runs an experiment does not wait for the developers' tools.
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "jaxsens needs Python >= 3.11, found " + sys.version'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable .
-	# Without its dependencies: it declares TensorFlow (2 GB), which the part used here never imports.
-	$(BIN)/python -m pip install --quiet --no-deps 'neural-tangents>=0.6.5,<0.7'
-	$(BIN)/python -m pip install --quiet frozendict
+	$(call install,.)
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(call install,.[dev])
 	@touch $@
 
 vision: $(VENV)/.installed
@@ -40,7 +45,7 @@ results: $(VENV)/.installed
 	$(BIN)/python -m jaxsens.record
 
 bench: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	$(call install,.[bench])
 	$(BIN)/python -m benchmarks.run --suite sensitivity
 
 clean:

@@ -56,6 +56,39 @@ def test_a_break_is_found_with_file_and_line():
     assert not [*breaks_of("jaxsens/core/x.py", "from jaxsens import __version__")]
 
 
+def collisions_of(package, source, siblings):
+    """The names a package's __init__.py gives to something else than its module of that name."""
+    for node in ast.parse(source).body:
+        names: list[str] = []
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.Assign):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.ImportFrom):
+            own = node.module == package or (node.level == 1 and node.module is None)
+            names = [] if own else [alias.asname or alias.name for alias in node.names]
+        for name in siblings & set(names):
+            yield f"{package}: line {node.lineno}: {name} is not the module {package}.{name}"
+
+
+def test_no_function_has_the_name_of_a_module_beside_it():
+    found: list[str] = []
+    tops = [ROOT / top for top in ("jaxsens", "experiments", "benchmarks")]
+    for folder in [file.parent for top in tops for file in top.rglob("__init__.py")]:
+        source = (folder / "__init__.py").read_text("utf-8")
+        siblings = {f.stem for f in folder.glob("*.py")} | {f.name for f in folder.iterdir()}
+        package = ".".join(folder.relative_to(ROOT).parts)
+        found += collisions_of(package, source, siblings - {"__init__"})
+    assert not found, "\n".join(found)
+
+
+def test_a_shared_name_is_found():
+    source = "from jaxsens.a.b import b\nfrom jaxsens.a import c\ndef d(): ..."
+    (first, second) = collisions_of("jaxsens.a", source, {"b", "c", "d"})
+    assert first == "jaxsens.a: line 1: b is not the module jaxsens.a.b"
+    assert second.startswith("jaxsens.a: line 3: d")
+
+
 def test_experiments_share_only_what_is_common():
     for file in (ROOT / "experiments").glob("*/*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):

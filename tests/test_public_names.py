@@ -24,6 +24,15 @@ def test_modules_that_moved_are_there_under_their_old_names(old):
         assert getattr(jaxsens, old).__name__ == jaxsens._MOVED[old]
 
 
+@pytest.mark.parametrize("old", ["finite", "over_seeds"])
+def test_functions_of_spectrum_are_there_under_their_old_names(old):
+    new = jaxsens.spectrum._RENAMED[old]
+    with pytest.warns(DeprecationWarning, match=f"{old} is now jaxsens.spectrum.{new}"):
+        assert getattr(jaxsens.spectrum, old) is getattr(jaxsens.spectrum, new)
+    with pytest.raises(AttributeError, match="no attribute 'infinite'"):
+        _ = jaxsens.spectrum.infinite
+
+
 def test_a_plain_import_offers_the_rooms_of_the_readme_and_loads_none():
     program = (
         "import sys, jaxsens; rooms = set(jaxsens._ROOMS); assert rooms <= set(dir(jaxsens)); "

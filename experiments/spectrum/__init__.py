@@ -311,7 +311,7 @@ def _finite_kernels(
     config: Config, architecture: Architecture, width: int
 ) -> list[dict[str, np.ndarray]]:
     """Both kernels of a finite network on the whole cube, one pair a seed."""
-    model, x = spectrum.finite(architecture, width), boolean.cube(config.finite_d)
+    model, x = spectrum.finite_network(architecture, width), boolean.cube(config.finite_d)
 
     def features(params: Any, x: jax.Array) -> jax.Array:
         return model.apply(params, x, method="features")

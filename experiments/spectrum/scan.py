@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxsens import spectrum
 from jaxsens.spectrum import Transformer
-from jaxsens.spectrum.architectures import Kind, Readout, Scaling
+from jaxsens.spectrum.architectures import KernelKind, Readout, Scaling
 from jaxsens.spectrum.limits import Precision
 
 Row = dict[str, Any]
@@ -20,7 +20,7 @@ ONE_TOKEN, ONE_BIT, WIDE = "one token", "tokens of one bit", "several wide token
 TOKENISATIONS = (ONE_TOKEN, ONE_BIT, WIDE)
 SCALINGS: tuple[Scaling, ...] = ("sqrt", "linear")
 READOUTS: tuple[Readout, ...] = ("flatten", "mean")
-KINDS: tuple[Kind, ...] = ("ck", "ntk")
+KINDS: tuple[KernelKind, ...] = ("ck", "ntk")
 
 #: Stacks of layers; the first is the kernel of the proposition's proof.
 STACKS: dict[str, dict[str, Any]] = {

@@ -114,7 +114,7 @@ def _sets(task: Task, mu: np.ndarray) -> list[tuple[int, ...]]:
 
 
 def _trainer(task: Task, rate: float) -> Any:
-    model = spectrum.finite(task.architecture, task.width)
+    model = spectrum.finite_network(task.architecture, task.width)
     x = boolean.cube(task.d)
     start = jax.jit(model.init)(jax.random.key(task.seed), x)
     offset = jax.jit(model.apply)(start, x)

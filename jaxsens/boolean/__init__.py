@@ -14,16 +14,6 @@ from jaxsens.boolean.complexity import (
     maximum_sensitivity,
     pointwise_sensitivity,
 )
-from jaxsens.boolean.cube import (
-    character,
-    coordinates_of,
-    cube,
-    degrees,
-    flip,
-    index_of,
-    mask_of,
-    table_of,
-)
 from jaxsens.boolean.fourier import (
     average_sensitivity_from_fourier,
     degree,
@@ -44,6 +34,16 @@ from jaxsens.boolean.functions import (
     random_function,
     random_of_degree,
     tribes,
+)
+from jaxsens.boolean.points import (
+    character,
+    coordinates_of,
+    cube,
+    degrees,
+    flip,
+    index_of,
+    mask_of,
+    table_of,
 )
 
 __all__ = [

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
-from jaxsens.boolean.cube import Table, dimension_of, neighbour
+from jaxsens.boolean.points import Table, dimension_of, neighbour
 from jaxsens.core import memory
 
 # Above it, the 3^d subcubes take more than a few seconds.

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
-from jaxsens.boolean.cube import Table, degrees, dimension_of
+from jaxsens.boolean.points import Table, degrees, dimension_of
 from jaxsens.core import memory
 
 

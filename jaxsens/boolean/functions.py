@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Num, PRNGKeyArray, Shaped
 
-from jaxsens.boolean.cube import Table, character, degrees, dimension_of, index_of
 from jaxsens.boolean.fourier import degree
+from jaxsens.boolean.points import Table, character, degrees, dimension_of, index_of
 
 Points = Num[Array, "*batch d"]
 Values = Num[Array, "*batch"]

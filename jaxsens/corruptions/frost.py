@@ -22,8 +22,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
 from jaxsens.corruptions.base import Corruption, uniform
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
-from jaxsens.data.registry import expanded
 from jaxsens.data.sources import files, pictures
+from jaxsens.data.sources.folders import expanded
 
 _NUM_TEXTURES = 5
 _STRIDE = 5
@@ -114,7 +114,7 @@ def _read_texture(path: Path) -> UInt8[np.ndarray, "height width 3"]:
     content = files.read_bytes(path, _MAX_FILE)
     try:
         image = pictures.open_picture(content)
-        _, (height, width, _) = pictures.kind(image)
+        _, (height, width, _) = pictures.dtype_and_shape(image)
         if height * width > _MAX_PIXELS:
             raise CorruptDataError(
                 f"{path}: expected at most {_MAX_PIXELS} pixels, got {height}×{width}"

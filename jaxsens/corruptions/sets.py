@@ -3,7 +3,7 @@
 A regenerated set has the official operations and constants but other random numbers, so it is of
 the same distribution, not the same images: `CorruptedSet.source` says which it is.
 
-The 10,000 test images of CIFAR-10 at severity 2, on 2 busy CPU cores: 0.1 to 1.8 s a corruption,
+The 10,000 test images of CIFAR-10 at severity 2, on 2 busy CPU cores: 0.1 to 1.8 s per corruption,
 shot noise 3.3 s, all eighteen 14 s; and 0.2 to 2.7 s each, once, to compile.
 """
 
@@ -22,8 +22,8 @@ from jaxsens.corruptions.frost import FrostTextures, load_frost
 from jaxsens.corruptions.severities import corruption
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
 from jaxsens.data.images import cifar10c
-from jaxsens.data.registry import expanded
 from jaxsens.data.sources import files
+from jaxsens.data.sources.folders import expanded
 
 OFFICIAL = "CIFAR-10-C"
 REGENERATED = "CIFAR-10-C style, regenerated"
@@ -139,7 +139,7 @@ def corrupt(
       >>> corrupt(images, "contrast", 5, key=jax.random.key(0))[1, 0, 0]
       array([100, 100, 100], dtype=uint8)
     """
-    kind = corruption(name, severity, textures=textures)
+    corrupt_one = corruption(name, severity, textures=textures)
     images = np.asarray(images)
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3:
         raise ValueError(
@@ -153,7 +153,7 @@ def corrupt(
     for start in range(0, len(images), chunk):
         part = images[start : start + chunk]
         padding = [(0, chunk - len(part)), (0, 0), (0, 0), (0, 0)]
-        result = _corrupt_chunk(kind, _keys(key, start, chunk), np.pad(part, padding))
+        result = _corrupt_chunk(corrupt_one, _keys(key, start, chunk), np.pad(part, padding))
         output[start : start + len(part)] = np.asarray(result)[: len(part)]
     return output
 
@@ -176,9 +176,9 @@ def _keys(key: PRNGKeyArray, start: Array, num: int) -> Array:
     return jax.vmap(functools.partial(jax.random.fold_in, key))(start + jnp.arange(num))
 
 
-@functools.partial(jax.jit, static_argnames="kind")
-def _corrupt_chunk(kind: Corruption, keys: Array, images: Array) -> Array:
-    corrupted = jax.vmap(kind)(keys, images.astype(jnp.float32) / 255)
+@functools.partial(jax.jit, static_argnames="corrupt_one")
+def _corrupt_chunk(corrupt_one: Corruption, keys: Array, images: Array) -> Array:
+    corrupted = jax.vmap(corrupt_one)(keys, images.astype(jnp.float32) / 255)
     return floor_levels(corrupted).astype(jnp.uint8)
 
 

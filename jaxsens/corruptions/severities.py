@@ -15,10 +15,10 @@ mean absolute change in grey levels for severities 1 to 5, on 2,000 CIFAR-10 tes
 """
 
 import dataclasses
-import difflib
 
 from jaxsens.corruptions import blur, color, digital, elastic, frost, motion, noise, weather
 from jaxsens.corruptions.base import Corruption
+from jaxsens.data.errors import require_known
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -57,7 +57,7 @@ CONSTANTS: dict[str, tuple[tuple[float, ...], ...]] = {
 }
 NAMES = tuple(CONSTANTS)
 
-_KINDS: dict[str, type[Corruption]] = {
+_CLASSES: dict[str, type[Corruption]] = {
     "gaussian_noise": noise.GaussianNoise,
     "shot_noise": noise.ShotNoise,
     "impulse_noise": noise.ImpulseNoise,
@@ -96,12 +96,9 @@ def corruption(
       >>> corruption("snow", 1)
       Snow(loc=0.1, scale=0.2, zoom=1.0, threshold=0.6, radius=8.0, sigma=3.0, mix=0.95)
     """
-    if name not in CONSTANTS:
-        nearest = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-        raise ValueError(f"unknown corruption {name!r}: expected one of {', '.join(NAMES)}{hint}")
+    require_known("corruption", name, NAMES)
     if severity not in SEVERITIES:
         raise ValueError(f"expected a severity of 1, 2, 3, 4 or 5; got {severity}")
     constants = CONSTANTS[name][severity - 1]
-    made = _KINDS[name](*constants)
+    made = _CLASSES[name](*constants)
     return dataclasses.replace(made, textures=textures) if isinstance(made, frost.Frost) else made

@@ -5,6 +5,8 @@ wrong number here rejects good files. Readers take the spec as an argument, neve
 """
 
 import dataclasses
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,8 @@ from jaxtyping import Integer, UInt8
 
 SPLITS = ("train", "test")
 
-# What every reader returns: images as stored, labels in [0, num_classes).
-Raw = tuple[UInt8[np.ndarray, "n height width channels"], Integer[np.ndarray, " n"]]
+#: What every reader returns: images as stored, and labels 0, ..., num_classes - 1.
+LabelledImages = tuple[UInt8[np.ndarray, "n height width channels"], Integer[np.ndarray, " n"]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +30,11 @@ class DatasetSpec:
       num_train: examples in the official training split.
       num_test: examples in the official test split.
       max_value: the stored pixel value that becomes 1; 0 becomes -1.
-      files: the official files in words, for the message of one who lacks them.
-      folders: folder names under a data directory where its files usually lie.
-      tfds_name: its name in TensorFlow Datasets, None if it is not there.
+      files: the official files in words, for the error message that says how to get them.
+      folders: folders in which its files usually lie, relative to a data directory, by default one
+        of its name. The data directory itself is looked into as well.
+      tfds_name: its name in TensorFlow Datasets, None if it is not there: then a prepared folder is
+        not looked for and nothing is downloaded.
     """
 
     name: str
@@ -47,6 +51,17 @@ class DatasetSpec:
     def num_examples(self, split: str) -> int:
         """Returns the size of the official split, "train" or "test"."""
         return {"train": self.num_train, "test": self.num_test}[split]
+
+    def usual_folders(self) -> tuple[str, ...]:
+        """Returns `folders`, or the dataset's name if none are given."""
+        return self.folders or (self.name,)
+
+
+#: `read(folder, split, spec)`: the split's images and labels, None if the folder has no file of
+#: the dataset at all.
+FileReader = Callable[[Path, str, DatasetSpec], LabelledImages | None]
+#: `make(split, spec)`: the same for a dataset that needs no files.
+Maker = Callable[[str, DatasetSpec], LabelledImages]
 
 
 def bad_labels(labels: Integer[np.ndarray, "..."], num_classes: int) -> str | None:

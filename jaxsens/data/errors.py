@@ -1,9 +1,12 @@
-"""What can go wrong with a dataset: not there, damaged, or one source cannot serve it.
+"""What can go wrong with a dataset: an unknown name, not there, damaged, or of no use here.
 
 Messages quote names and contents of files, which may hold anything: line breaks, terminal codes,
 halves of characters that cannot be printed, megabytes of brackets. So every message is made one
 printable line of bounded length here.
 """
+
+import difflib
+from collections.abc import Iterable
 
 _MAX_LENGTH = 900
 _END_LENGTH = 200
@@ -22,6 +25,22 @@ def one_line(message: str) -> str:
         return message
     # What was expected stands at the start, what to do at the end.
     return f"{message[: _MAX_LENGTH - _END_LENGTH]} … {message[-_END_LENGTH:]}"
+
+
+def require_known(what: str, value: str, known: Iterable[str]) -> None:
+    """Raises ValueError, with the nearest name, unless `value` is one of the known names.
+
+    Example:
+      >>> require_known("split", "tset", ("train", "test"))
+      Traceback (most recent call last):
+      ValueError: unknown split 'tset': expected one of train, test; did you mean 'test'?
+    """
+    names = tuple(known)
+    if value in names:
+        return
+    nearest = difflib.get_close_matches(value, names, n=1)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    raise ValueError(f"unknown {what} {value!r}: expected one of {', '.join(names)}{hint}")
 
 
 class DatasetNotFoundError(FileNotFoundError):

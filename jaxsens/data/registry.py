@@ -1,72 +1,40 @@
-"""The datasets by name, and the order in which their sources are tried.
+"""The image datasets by name.
 
-Sources: (1) inside a package, or generated; (2) official files; (3) a folder prepared by TensorFlow
-Datasets; (4) a download. The first that has the dataset is used, so a complete copy in a later
-source does not replace an incomplete one in an earlier (CIFAR-10 with two batches, a subset of
-SVHN): look at the number of examples. A damaged or half-present copy is an error, never skipped.
+Sources are tried in this order: (1) made without files, inside a package or generated; (2) official
+files; (3) a folder prepared by TensorFlow Datasets; (4) a download. The first that has the dataset
+is used, so a complete copy in a later source does not replace an incomplete one in an earlier
+(CIFAR-10 with two batches, a part of SVHN): look at the number of examples. A damaged or
+half-present copy is an error, never skipped.
 
-To add an image dataset: a `DatasetSpec` below and a reader `(folder, split, spec) -> Raw | None`.
-Text and generated tasks are not images in [-1, 1]: they get their own file and function beside it.
+How to add one: docs/developers/add_a_dataset.md.
 """
 
-import difflib
 import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float32, Int32, UInt8
 
-from jaxsens.data.dataset import SPLITS, DatasetSpec, Raw
-from jaxsens.data.errors import DatasetNotFoundError, UnusableSourceError
+from jaxsens.data.dataset import (
+    SPLITS,
+    DatasetSpec,
+    FileReader,
+    LabelledImages,
+    Maker,
+    bad_labels,
+)
+from jaxsens.data.errors import CorruptDataError, require_known
 from jaxsens.data.generated import shapes
 from jaxsens.data.images import cifar10, digits, idx, svhn
 from jaxsens.data.sources import download, tfds
+from jaxsens.data.sources.folders import download_roots, first_found, not_found, search_roots
 
-_SPECS = {
-    spec.name: spec
-    for spec in (
-        DatasetSpec("digits", "Handwritten digits", (8, 8, 1), 10, 1_437, 360, max_value=16),
-        DatasetSpec("shapes", "Generated shapes", (32, 32, 3), 10, 2_000, 500),
-        DatasetSpec(
-            *("mnist", "MNIST", (28, 28, 1), 10, 60_000, 10_000),
-            files="the four files {train,t10k}-{images-idx3,labels-idx1}-ubyte.gz",
-            folders=("mnist", "MNIST/raw", "MNIST"),
-            tfds_name="mnist",
-        ),
-        DatasetSpec(
-            *("fashion_mnist", "Fashion-MNIST", (28, 28, 1), 10, 60_000, 10_000),
-            files="the four files {train,t10k}-{images-idx3,labels-idx1}-ubyte.gz",
-            folders=("fashion_mnist", "FashionMNIST/raw", "FashionMNIST", "fashion-mnist"),
-            tfds_name="fashion_mnist",
-        ),
-        DatasetSpec(
-            *("cifar10", "CIFAR-10", (32, 32, 3), 10, 50_000, 10_000),
-            files="cifar-10-batches-bin/ from cifar-10-binary.tar.gz",
-            folders=("cifar10", "CIFAR10", "cifar-10"),
-            tfds_name="cifar10",
-        ),
-        DatasetSpec(
-            *("svhn", "SVHN", (32, 32, 3), 10, 73_257, 26_032),
-            files="train_32x32.mat and test_32x32.mat",
-            folders=("svhn", "SVHN"),
-            tfds_name="svhn_cropped",
-        ),
-    )
-}
-NAMES = tuple(_SPECS)
-
-_IN_A_PACKAGE: dict[str, Callable[[str, DatasetSpec], Raw]] = {
-    "digits": digits.read,
-    "shapes": shapes.read,
-}
-_OFFICIAL: dict[str, Callable[[Path, str, DatasetSpec], Raw | None]] = {
-    "mnist": idx.read,
-    "fashion_mnist": idx.read,
-    "cifar10": cifar10.read,
-    "svhn": svhn.read,
-}
+_DataDir = str | os.PathLike[str] | None
+_SPECS: dict[str, DatasetSpec] = {}
+#: For each dataset `get(split, data_dir)`.
+_GETTERS: dict[str, Callable[[str, _DataDir], LabelledImages]] = {}
 
 
 def spec(name: str) -> DatasetSpec:
@@ -79,12 +47,12 @@ def spec(name: str) -> DatasetSpec:
       >>> spec("cifar10").image_shape
       (32, 32, 3)
     """
-    require_known("dataset", name, NAMES)
+    require_known("dataset", name, _SPECS)
     return _SPECS[name]
 
 
 def load(
-    name: str, split: str, data_dir: str | os.PathLike[str] | None = None
+    name: str, split: str, data_dir: _DataDir = None
 ) -> tuple[Float32[np.ndarray, "n height width channels"], Int32[np.ndarray, " n"]]:
     """Returns a split as images in [-1, 1] and labels.
 
@@ -92,7 +60,7 @@ def load(
     0.5 make of v / 255.
 
     Args:
-      name: one of `NAMES`.
+      name: one of `NAMES`, or what `register` was given.
       split: "train" or "test".
       data_dir: where to look first, and where to put a download. Default: the environment variable
         `JAXSENS_DATA`, and for a download the folder of TensorFlow Datasets (`TFDS_DATA_DIR` or
@@ -113,8 +81,47 @@ def load(
     """
     facts = spec(name)
     require_known("split", split, SPLITS)
-    images, labels = _read(facts, split, data_dir)
+    images, labels = _GETTERS[name](split, data_dir)
+    _check(facts, split, images, labels)
     return to_unit_range(images, facts.max_value), labels.astype(np.int32)
+
+
+def register(
+    spec: DatasetSpec, *, read: FileReader | None = None, make: Maker | None = None
+) -> None:
+    """Makes an image dataset known to `load` and `spec` under its name.
+
+    Registered again with the same facts, as when a notebook's cell is run again, it gets the new
+    reader.
+
+    Args:
+      spec: what is known of the dataset before any file is opened.
+      read: `read(folder, split, spec)` returns the images, uint8 (n, height, width, channels), and
+        the labels of a split whose files lie in a folder; None if the folder has no file of the
+        dataset at all. It must check a file's size before it reads it (`jaxsens.data.sources.files`
+        does), for a data folder may hold anything.
+      make: `make(split, spec)` instead, for a dataset that needs no files.
+
+    Raises:
+      ValueError: not exactly one of `read` and `make` is given, or another dataset has the name.
+
+    Example:
+      >>> register(spec("digits"))
+      Traceback (most recent call last):
+      ValueError: digits: expected read= (from files) or make= (without files), got neither
+    """
+    if _SPECS.get(spec.name, spec) != spec:
+        raise ValueError(f"there is another dataset {spec.name!r} already; choose another name")
+    if read is not None and make is None:
+        _GETTERS[spec.name] = functools.partial(_search, spec, read)
+    elif make is not None and read is None:
+        _GETTERS[spec.name] = functools.partial(_made, spec, make)
+    else:
+        got = "neither" if read is None else "both"
+        raise ValueError(
+            f"{spec.name}: expected read= (from files) or make= (without files), got {got}"
+        )
+    _SPECS[spec.name] = spec
 
 
 def to_unit_range(
@@ -132,79 +139,57 @@ def to_unit_range(
     return x
 
 
-def _read(facts: DatasetSpec, split: str, data_dir: str | os.PathLike[str] | None) -> Raw:
-    if facts.name in _IN_A_PACKAGE:
-        return _IN_A_PACKAGE[facts.name](split, facts)
+def _made(facts: DatasetSpec, make: Maker, split: str, data_dir: _DataDir) -> LabelledImages:
+    return make(split, facts)
 
-    roots = search_paths([data_dir or os.environ.get("JAXSENS_DATA"), *tfds.shared_roots()])
-    folders = [root / folder for root in roots for folder in (*facts.folders, ".")]
-    read_official = _OFFICIAL[facts.name]
 
-    def downloaded(root: Path) -> Raw | None:
-        return read_official(download.download(root, facts), split, facts)
+def _search(facts: DatasetSpec, read: FileReader, split: str, data_dir: _DataDir) -> LabelledImages:
+    roots, folders = search_roots(data_dir), facts.usual_folders()
 
-    sources: list[Callable[[], Raw | None]] = [
-        *(functools.partial(read_official, folder, split, facts) for folder in folders),
-        *(functools.partial(tfds.read_prepared, root, split, facts) for root in roots),
-        *(functools.partial(downloaded, root) for root in download_roots(data_dir)),
+    def downloaded(root: Path) -> LabelledImages | None:
+        return read(download.download(root, facts), split, facts)
+
+    sources: list[Callable[[], LabelledImages | None]] = [
+        functools.partial(read, root / folder, split, facts)
+        for root in roots
+        for folder in (*folders, ".")
     ]
-    reasons = []
-    for source in sources:
-        try:
-            found = source()
-        except UnusableSourceError as error:
-            reasons.append(str(error))
-        else:
-            if found is not None:
-                return found
-    raise DatasetNotFoundError(_how_to_get(facts, roots, reasons))
+    if facts.tfds_name is not None:
+        sources += [functools.partial(tfds.read_prepared, root, split, facts) for root in roots]
+        sources += [functools.partial(downloaded, root) for root in download_roots(data_dir)]
+    found, reasons = first_found(sources)
+    if found is None:
+        prepared = f", or a prepared TFDS folder {facts.tfds_name}" if facts.tfds_name else ""
+        raise not_found(
+            f"{facts.title} ({facts.name!r})",
+            f"official files in {', '.join(folders)} or the folder itself{prepared}",
+            roots,
+            reasons,
+            f"{facts.files} into DIR/{folders[0]}",
+            can_download=facts.tfds_name is not None,
+        )
+    return found
 
 
-def search_paths(names: Iterable[str | os.PathLike[str] | None]) -> list[Path]:
-    """Returns the folders that are named, each once and in order; None and "" name none.
-
-    Raises:
-      ValueError: a name begins with `~`, and there is no such home folder.
-    """
-    return list(dict.fromkeys(expanded(name) for name in names if name))
-
-
-def download_roots(data_dir: str | os.PathLike[str] | None) -> list[Path]:
-    """Returns where to put a download: one folder, or none if nothing is named and no home is."""
-    return search_paths([data_dir, *tfds.shared_roots()])[:1]
-
-
-def expanded(name: str | os.PathLike[str]) -> Path:
-    """Returns the path with a leading `~` written out.
-
-    Raises:
-      ValueError: there is no such home folder.
-    """
-    try:
-        return Path(name).expanduser()
-    except RuntimeError:
+def _check(facts: DatasetSpec, split: str, images: np.ndarray, labels: np.ndarray) -> None:
+    """Raises an error if a reader returned something else than its dataset's facts promise."""
+    expected = (len(labels), *facts.image_shape)
+    # Images in [0, 1] would pass for nearly black ones.
+    if images.dtype != np.uint8 or images.shape != expected:
         raise ValueError(
-            f"expected a folder, got {os.fspath(name)!r}: there is no such home folder; write the "
-            f"path in full"
-        ) from None
+            f"{facts.name}: expected its reader to return uint8 images of shape {expected}, one "
+            f"for each label, got {images.dtype} of shape {images.shape}"
+        )
+    if problem := bad_labels(labels, facts.num_classes):
+        raise CorruptDataError(f"{facts.name} {split}: {problem}")
 
 
-def _how_to_get(facts: DatasetSpec, roots: list[Path], reasons: list[str]) -> str:
-    looked = ", ".join(str(root) for root in roots)
-    return (
-        f"{facts.title} ({facts.name!r}) was not found in {looked} "
-        f"(official files in {', '.join(facts.folders)} or the folder itself, or a prepared TFDS "
-        f"folder {facts.tfds_name}){''.join(f'; {reason}' for reason in reasons)}. "
-        f"Two ways to get it: put {facts.files} into DIR/{facts.name} and pass --data-dir DIR or "
-        "set JAXSENS_DATA=DIR; or load it once on a machine with a network, or copy a folder that "
-        "TensorFlow Datasets prepared, and point the same option at it"
-    )
+register(digits.SPEC, make=digits.make)
+register(shapes.SPEC, make=shapes.make)
+register(idx.MNIST, read=idx.read)
+register(idx.FASHION_MNIST, read=idx.read)
+register(cifar10.SPEC, read=cifar10.read)
+register(svhn.SPEC, read=svhn.read)
 
-
-def require_known(what: str, value: str, known: tuple[str, ...]) -> None:
-    """Raises ValueError, with the nearest name, unless `value` is known."""
-    if value in known:
-        return
-    nearest = difflib.get_close_matches(value, known, n=1)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    raise ValueError(f"unknown {what} {value!r}: expected one of {', '.join(known)}{hint}")
+#: The image datasets that come with jaxsens; `register` adds others.
+NAMES = tuple(_SPECS)

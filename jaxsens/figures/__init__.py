@@ -5,11 +5,11 @@ version of matplotlib. Sensitivity and accuracy are fractions in [0, 1] everywhe
 would be drawn off scale.
 """
 
-from jaxsens.figures.bars import bars, grouped_bars
+from jaxsens.figures.bar_charts import bars, grouped_bars
+from jaxsens.figures.cost_growth import growth
 from jaxsens.figures.curves import Band, Curve, bands, panels, training_curves
-from jaxsens.figures.growth import growth
 from jaxsens.figures.heatmaps import patch_heatmaps
-from jaxsens.figures.scatter import scatter
+from jaxsens.figures.scatter_plot import scatter
 from jaxsens.figures.style import PALETTE, save
 
 __all__ = [

@@ -82,10 +82,10 @@ def save(fig: Figure, folder: Path | str, name: str) -> Path:
         "png": {"Software": None},
     }
     with matplotlib.style.context(["default", _STYLE]):
-        for kind, fields in metadata.items():
+        for file_format, fields in metadata.items():
             buffer = io.BytesIO()
-            fig.savefig(buffer, format=kind, dpi=150, metadata=fields)
-            write_atomic(folder / f"{name}.{kind}", buffer.getvalue())
+            fig.savefig(buffer, format=file_format, dpi=150, metadata=fields)
+            write_atomic(folder / f"{name}.{file_format}", buffer.getvalue())
     return folder / f"{name}.png"
 
 

@@ -1,19 +1,17 @@
-"""Architectures of the papers in Flax linen, one per file: pure functions of (variables, x)."""
+"""Architectures of the papers in Flax linen, one per file: pure functions of (variables, x).
 
-from jaxsens.models.text.gpt2 import GPT2
-from jaxsens.models.text.lstm import LSTM
-from jaxsens.models.text.roberta import RoBERTa
-from jaxsens.models.text.text_model import TextModel
-from jaxsens.models.tokens.bare_transformer import BareTransformer
-from jaxsens.models.tokens.token_attention import TokenAttention
-from jaxsens.models.tokens.token_mlp import TokenMLP
-from jaxsens.models.vision.cnn import CNN
-from jaxsens.models.vision.convmixer import ConvMixer
-from jaxsens.models.vision.densenet import DenseNet
-from jaxsens.models.vision.mlp import MLP
-from jaxsens.models.vision.resnet import ResNet
-from jaxsens.models.vision.vit import ViTSmall
-from jaxsens.models.vision.vit_simple import ViTSimple
+    vision   CNN, ConvMixer, DenseNet, MLP, ResNet, ViTSimple, ViTSmall: images to logits
+    text     GPT2, LSTM, RoBERTa: padded token ids to logits;  TextModel: what they share
+    tokens   BareTransformer, TokenAttention, TokenMLP: the small models of the theory parts
+    layers   what they are made of
+
+Assumption of all: called without `train=True` a model is in eval mode (no dropout, running averages
+in batch norm), which is how it is measured.
+"""
+
+from jaxsens.models.text import GPT2, LSTM, RoBERTa, TextModel
+from jaxsens.models.tokens import BareTransformer, TokenAttention, TokenMLP
+from jaxsens.models.vision import CNN, MLP, ConvMixer, DenseNet, ResNet, ViTSimple, ViTSmall
 
 __all__ = [
     "CNN",

@@ -19,7 +19,8 @@ from typing import Literal
 Activation = Literal["relu", "erf", "gelu"]
 Scaling = Literal["sqrt", "linear"]
 Readout = Literal["flatten", "mean"]
-Kind = Literal["ck", "ntk"]
+#: Conjugate kernel (of the features that the last layer sees) or tangent kernel (of gradients).
+KernelKind = Literal["ck", "ntk"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Transformer:
     """A transformer with linear attention.
 
     Attributes:
-      tokens: t; the d coordinates are cut into T consecutive tokens of d/T.
+      tokens: T; the d coordinates are cut into T consecutive tokens of d/T.
       depth: blocks.
       scaling: of the attention scores.
       readout: "flatten" all tokens, or their "mean", before the last layer.
@@ -72,8 +73,8 @@ class Transformer:
         that follows, this is the kernel of the paper's Proposition 3.1.
       residual: adds the input of attention and of the MLP to their output.
       layer_norm: normalises the input of attention and of the MLP.
-      position_variance: variance of learned positional encodings, one vector a token, added to
-        the input of every attention layer; 0 for none.
+      position_variance: variance of learned positional encodings, one vector per token, added
+        to the input of every attention layer; 0 for none.
 
     >>> Transformer(tokens=2, embed=False).label
     'attention, T=2, sqrt, flatten'
@@ -114,7 +115,7 @@ class Transformer:
         """d/T, the coordinates of a token.
 
         Raises:
-          ValueError: t does not divide d.
+          ValueError: T does not divide d.
         """
         if d % self.tokens:
             divisors = ", ".join(str(t) for t in range(1, d + 1) if d % t == 0)

@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxsens.boolean.cube import coordinates_of, degrees, dimension_of
 from jaxsens.boolean.fourier import walsh_hadamard
+from jaxsens.boolean.points import coordinates_of, degrees, dimension_of
 from jaxsens.core import memory
 from jaxsens.spectrum.limits import Precision, in_precision
 
@@ -139,7 +139,7 @@ def fourier_matrix(kernel: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N N"]
     """K̂(U, V) = 4^{−d} Σ_{x,y} χ_U(x) K(x, y) χ_V(y).
 
     Args:
-      kernel: k on all points in binary order.
+      kernel: K on all points in binary order.
 
     Returns:
       The matrix of the operator f ↦ E_y[K(·, y) f(y)] in the basis of characters.
@@ -158,8 +158,8 @@ def check(kernel: Float[np.ndarray, "N N"], *, tokens: int = 1) -> Check:
     """Decides the proposition's statements for one kernel; see the module's docstring.
 
     Args:
-      kernel: k on all points in binary order, symmetric, float32 or float64.
-      tokens: t, for the column parities: column i holds coordinate i of every token.
+      kernel: K on all points in binary order, symmetric, float32 or float64.
+      tokens: T, for the column parities: column i holds coordinate i of every token.
 
     Returns:
       What was found.

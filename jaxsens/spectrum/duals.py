@@ -9,7 +9,7 @@ uΦ(u): with Stein's lemma E[u g] = a E[∂_u g] + c E[∂_v g] applied until on
 are left. The second expectation of each pair is the first one's derivative in c (Price's theorem).
 
 Every formula is analytic in c for |c| < √(ab), so `numpy` arrays of complex c work as well; that is
-how `jaxsens.spectrum.krawtchouk` finds Taylor coefficients.
+how `jaxsens.spectrum.univariate` finds Taylor coefficients.
 """
 
 from collections.abc import Callable

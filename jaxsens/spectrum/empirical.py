@@ -152,11 +152,14 @@ class SeedAverage:
         return self.mean - half, self.mean + half
 
 
-def over_seeds(kernels: Iterable[Float[Array | np.ndarray, "n m"]]) -> SeedAverage:
-    """The average of kernels of differently initialised (or trained) networks, one at a time.
+def average_over_seeds(kernels: Iterable[Float[Array | np.ndarray, "n m"]]) -> SeedAverage:
+    """The average of kernels of differently initialised (or trained) networks.
+
+    Assumption: the seeds are independent. Kernels of one training at several epochs would get
+    intervals that are too narrow.
 
     Args:
-      kernels: one kernel a seed; a generator keeps only one of them in memory.
+      kernels: one kernel per seed; a generator keeps only one of them in memory.
 
     Returns:
       Mean and standard error, in float64.
@@ -164,7 +167,7 @@ def over_seeds(kernels: Iterable[Float[Array | np.ndarray, "n m"]]) -> SeedAvera
     Raises:
       ValueError: there are fewer than two.
 
-    >>> average = over_seeds(np.full((1, 1), value) for value in (1.0, 2.0, 3.0))
+    >>> average = average_over_seeds(np.full((1, 1), value) for value in (1.0, 2.0, 3.0))
     >>> average.mean.item(), round(average.stderr.item(), 4)
     (2.0, 0.5774)
     """

@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 from jaxtyping import Int
 
-from jaxsens.boolean.cube import coordinates_of, cube
+from jaxsens.boolean.points import coordinates_of, cube
 from jaxsens.spectrum.architectures import Transformer
 
 
@@ -28,7 +28,7 @@ class Counterexample:
       d: number of coordinates.
       inner_product: ⟨x, y⟩ of both pairs.
       pairs: the two pairs (x, y), coordinates ±1.
-      values: k of the two pairs.
+      values: K of the two pairs.
       coupled: two different sets (U, V) with ⟨χ_U, K χ_V⟩ ≠ 0; None if there are none.
       coupling: ⟨χ_U, K χ_V⟩.
     """

@@ -13,16 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxsens.boolean.cube import cube
+from jaxsens.boolean.points import cube
 from jaxsens.core import memory
 from jaxsens.spectrum import recursion
-from jaxsens.spectrum.architectures import MLP, Activation, Architecture, Kind, Transformer
+from jaxsens.spectrum.architectures import MLP, Activation, Architecture, KernelKind, Transformer
 from jaxsens.spectrum.neural_tangents_import import stax
 
 Backend = Literal["recursion", "neural-tangents"]
 Precision = Literal["float32", "float64"]
 
-KINDS: tuple[Kind, Kind] = ("ck", "ntk")
+KERNEL_KINDS: tuple[KernelKind, KernelKind] = ("ck", "ntk")
 #: Bytes that the covariances between tokens of a block of rows may take.
 BLOCK_BYTES = 2**27
 # Copies of them that are alive at the same time.
@@ -49,7 +49,7 @@ def kernels(
     y: Float[Array | np.ndarray, "m d"],
     *,
     backend: Backend = "recursion",
-) -> dict[Kind, Float[Array | np.ndarray, "n m"]]:
+) -> dict[KernelKind, Float[Array | np.ndarray, "n m"]]:
     """CK and NTK of an infinitely wide network between points of the cube.
 
     Args:
@@ -94,7 +94,7 @@ def cube_kernels(
     *,
     precision: Precision = "float64",
     backend: Backend = "recursion",
-) -> dict[Kind, Float[np.ndarray, "N N"]]:
+) -> dict[KernelKind, Float[np.ndarray, "N N"]]:
     """Both kernel matrices on the whole cube, N = 2^d, points in binary order.
 
     Args:
@@ -121,7 +121,7 @@ def cube_kernels(
     memory.require(
         2 * num**2 * itemsize + block * a_row, f"the kernel matrices of d={d}, tokens={tokens}"
     )
-    whole = {kind: np.empty((num, num), precision) for kind in KINDS}
+    whole = {kind: np.empty((num, num), precision) for kind in KERNEL_KINDS}
     with in_precision(precision) as dtype:
         # On NumPy arrays the recursion runs without compiling anything: there are hundreds of
         # kernels of different shapes, each needed once.
@@ -139,7 +139,7 @@ def profile_values(
     *,
     precision: Precision = "float64",
     backend: Backend = "recursion",
-) -> dict[Kind, Float[np.ndarray, " d_plus_1"]]:
+) -> dict[KernelKind, Float[np.ndarray, " d_plus_1"]]:
     """Ψ(1 − 2r/d), r = 0 … d, of a kernel that is a function of ⟨x, y⟩ alone.
 
     Read off at x = (1, …, 1) and the y with its first r coordinates flipped, so that d = 128 takes

@@ -21,7 +21,7 @@ import jax.core
 import jax.extend.core
 import jax.interpreters.ad
 
-INSTALL = "pip install --no-deps neural-tangents==0.6.5 && pip install frozendict"
+INSTALL = "pip install --no-deps neural-tangents==0.6.5"
 
 
 class NeuralTangentsMissingError(ImportError):
@@ -33,7 +33,7 @@ def stax() -> types.ModuleType:
     """The module `neural_tangents.stax`; JAX is left as it was.
 
     Raises:
-      NeuralTangentsMissingError: it, or frozendict, is not installed.
+      NeuralTangentsMissingError: it is not installed.
 
     >>> hasattr(stax(), "GlobalSelfAttention")
     True

@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from jaxsens.spectrum.architectures import MLP, Architecture, Kind, Transformer
+from jaxsens.spectrum.architectures import MLP, Architecture, KernelKind, Transformer
 from jaxsens.spectrum.duals import dual
 
 Points = Array | np.ndarray
 
 
-def mlp_profile(architecture: MLP, kind: Kind) -> Callable[[Any], Any]:
+def mlp_profile(architecture: MLP, kind: KernelKind) -> Callable[[Any], Any]:
     """Ψ of an MLP: its kernel at two points of the cube is Ψ(⟨x, y⟩/d).
 
     Args:
@@ -60,7 +60,7 @@ def mlp_profile(architecture: MLP, kind: Kind) -> Callable[[Any], Any]:
     return profile
 
 
-def transformer_profile(architecture: Transformer, kind: Kind) -> Callable[[Any], Any]:
+def transformer_profile(architecture: Transformer, kind: KernelKind) -> Callable[[Any], Any]:
     """Ψ of a transformer that sees the whole point as one token: its kernel is Ψ(⟨x, y⟩/d).
 
     Args:
@@ -93,7 +93,7 @@ def transformer_profile(architecture: Transformer, kind: Kind) -> Callable[[Any]
 
 def kernels(
     architecture: Architecture, x: Float[Points, "n d"], y: Float[Points, "m d"]
-) -> dict[Kind, Float[Points, "n m"]]:
+) -> dict[KernelKind, Float[Points, "n m"]]:
     """Both kernels between two sets of points of the cube.
 
     Args:
@@ -155,7 +155,7 @@ def _start(architecture: Transformer, xy: Any) -> Any:
     return xy if architecture.embed else 0 * xy
 
 
-def _run(architecture: Transformer, state: _State) -> dict[Kind, Any]:
+def _run(architecture: Transformer, state: _State) -> dict[KernelKind, Any]:
     for _ in range(architecture.depth):
         inner = _normalised(state) if architecture.layer_norm else state
         state = _sum(architecture, state, _attention(architecture, inner))

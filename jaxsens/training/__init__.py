@@ -1,7 +1,17 @@
-"""Training with optax: one rectangular set or buckets of lengths, checked checkpoints."""
+"""Training with optax, with checkpoints that are checked when written and when read.
+
+`Trainer` is for examples of one shape, `BucketTrainer` for texts of different lengths. `fit` trains
+to the last epoch and may be stopped at any moment: started again with the same checkpoints it goes
+on, and ends with the same bits.
+"""
 
 from jaxsens.training.bucketed import BucketTrainer
-from jaxsens.training.checkpoints import Checkpoints, training_identity
+from jaxsens.training.checkpoints import (
+    Checkpoints,
+    DamagedCheckpointError,
+    OtherTrainingError,
+    training_identity,
+)
 from jaxsens.training.objectives import Objective, SensitivityRegularized, cross_entropy
 from jaxsens.training.trainer import (
     Recipe,
@@ -16,7 +26,9 @@ from jaxsens.training.trainer import (
 __all__ = [
     "BucketTrainer",
     "Checkpoints",
+    "DamagedCheckpointError",
     "Objective",
+    "OtherTrainingError",
     "Recipe",
     "SensitivityRegularized",
     "TrainState",

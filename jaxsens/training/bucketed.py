@@ -1,9 +1,9 @@
-"""Training on sequences of different lengths: each batch is cut to a length that its own need.
+"""Training on sequences of different lengths, in batches of similar ones.
 
-An epoch goes through all sequences in a new random order. They are dealt into buckets by length and
-cut into batches; what does not fill a batch of a short bucket joins the next longer one, so that
-only the last, incomplete batch of the longest is left out. Batches come in random order. Each
-bucket's length compiles one step.
+An epoch goes through all sequences in a new random order. They are sorted into buckets by length
+and cut into batches, and each batch is cut to its bucket's length. What does not fill a batch of a
+short bucket joins the next longer one, so that only the last, incomplete batch of the longest is
+left out. Batches come in random order. The step is compiled once per bucket.
 
 Assumption: padding stands at the end of a sequence and never changes a prediction.
 """

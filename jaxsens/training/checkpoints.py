@@ -8,8 +8,8 @@ then renamed, so that a process killed while saving leaves the one before. A dam
 from a good one before orbax sees it. Checkpoints of earlier versions have no checksums.json; of
 these only what orbax notices is noticed.
 
-Assumption: the tree to restore has the structure, shapes and dtypes of the one saved; the run
-folder guarantees it by refusing another config.
+Assumption: the tree to restore has the structure, shapes and dtypes of the one that was saved. The
+run folder sees to that: it refuses another config.
 """
 
 import contextlib
@@ -44,14 +44,16 @@ class OtherTrainingError(files.WorkdirError):
 class Checkpoints:
     """The checkpoints of one training run, numbered by epoch.
 
-    The last two are kept, and every one whose epoch is a multiple of `every`.
+    The last two are kept, and every one whose epoch is a multiple of `every`. Use it in a `with`
+    block, or call `close` at the end.
 
     Args:
-      folder: where they are.
-      every: see above.
+      folder: where they are; made when the first one is saved.
+      every: epochs between two checkpoints that are kept for good; None if only the last two are.
       training: what decides the weights (see `training_identity`); a checkpoint that says something
         else is refused.
-      before_saving: called before anything is written; raises if the folder is not ours any more.
+      before_saving: called before anything is written; should raise an error if the folder has
+        become another run's.
 
     Raises:
       ValueError: orbax cannot work in a folder of that name.
@@ -68,13 +70,14 @@ class Checkpoints:
         if files.UNUSABLE.search(str(self._folder)):
             raise ValueError(f"{self._folder} has one of [ ] * ? \\ in its path; choose another")
         self._training, self._before_saving = dict(training or {}), before_saving
-        self._checkpointer = ocp.Checkpointer(ocp.StandardCheckpointHandler())
         self._damaged: set[int] = set()
         if self._folder.is_dir():
             # Left by processes that were killed, the second kind by earlier versions.
             for unfinished in [*files.leftovers(self._folder), *self._folder.glob("*.orbax-*tmp*")]:
                 if unfinished.is_dir() and not unfinished.is_symlink():
                     shutil.rmtree(unfinished)
+        # Last: it starts threads, which an error above would leave running.
+        self._checkpointer = ocp.Checkpointer(ocp.StandardCheckpointHandler())
 
     def save(self, epoch: int, tree: Any) -> None:
         """Writes a checkpoint, and removes those that are no longer kept; nothing if it is there.
@@ -134,8 +137,14 @@ class Checkpoints:
         raise DamagedCheckpointError(f"checkpoint {self._path(epoch)} is damaged: {reason}")
 
     def close(self) -> None:
-        """Frees orbax's threads."""
+        """Ends orbax's threads; a `with` block does so by itself, also after an error."""
         self._checkpointer.close()
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def _path(self, epoch: int) -> Path:
         return self._folder / str(epoch)
@@ -179,7 +188,12 @@ class Checkpoints:
 
 
 def training_identity(trainer: Any, key: jax.Array) -> dict[str, str]:
-    """What decides the weights of a run, beside its data.
+    """What decides the weights of a run, beside its data: kept in every checkpoint and compared.
+
+    The trainer's digest is of the names of its dataclasses (Flax modules too), functions and
+    fields, and of values that are not defaults. So code may move from file to file; but with
+    another name of a model's class, of one of its fields or of a loss, or with another default, old
+    checkpoints are refused.
 
     Args:
       trainer: a dataclass: model and recipe.

@@ -29,7 +29,7 @@ def cross_entropy(logits_fn: LogitsFn, x: Array, y: Array, key: PRNGKeyArray) ->
 
 @dataclass(frozen=True)
 class SensitivityRegularized:
-    """Cross-entropy and a price on how much an edit of one random window moves the logits.
+    """Cross-entropy plus a price on how far an edit of one random window moves the logits.
 
         additive:  CE(f(x), y) + strength · MSE(f(x), f(x'))           (the paper's text)
         convex:    (1 - strength) · CE(f(x), y) + strength · MSE(f(x), f(x'))   (its code)
@@ -59,8 +59,8 @@ class SensitivityRegularized:
         clean_key, edited_key, edit_key = jax.random.split(key, 3)
         logits = logits_fn(x, clean_key)
         price = jnp.mean((logits - logits_fn(self._edited(x, edit_key), edited_key)) ** 2)
-        kept = {"additive": 1.0, "convex": 1 - self.strength}[self.form]
-        return kept * _mean_cross_entropy(logits, y) + self.strength * price
+        cross_entropy_weight = {"additive": 1.0, "convex": 1 - self.strength}[self.form]
+        return cross_entropy_weight * _mean_cross_entropy(logits, y) + self.strength * price
 
     def _edited(self, x: Array, key: PRNGKeyArray) -> Array:
         num_positions = self.perturbation.num_positions(x.shape[1:])

@@ -14,9 +14,8 @@ from jaxsens.training.checkpoints import Checkpoints, DamagedCheckpointError, Ot
 
 @pytest.fixture
 def checkpoints(tmp_path):
-    opened = Checkpoints(tmp_path / "a" / "b")
-    yield opened
-    opened.close()
+    with Checkpoints(tmp_path / "a" / "b") as opened:
+        yield opened
 
 
 def state(seed: int) -> dict:
@@ -48,11 +47,10 @@ def test_two_are_kept(checkpoints, tmp_path):
 
 
 def test_multiples_of_a_period_are_kept_too(tmp_path):
-    checkpoints = Checkpoints(tmp_path, every=3)
-    for epoch in range(1, 9):
-        checkpoints.save(epoch, state(epoch))
-    assert checkpoints.epochs() == [3, 6, 7, 8]
-    checkpoints.close()
+    with Checkpoints(tmp_path, every=3) as checkpoints:
+        for epoch in range(1, 9):
+            checkpoints.save(epoch, state(epoch))
+        assert checkpoints.epochs() == [3, 6, 7, 8]
 
 
 def test_saving_an_epoch_again_changes_nothing(checkpoints):
@@ -62,16 +60,14 @@ def test_saving_an_epoch_again_changes_nothing(checkpoints):
 
 
 def test_a_save_that_was_cut_off_does_not_count(tmp_path):
-    first = Checkpoints(tmp_path)
-    first.save(1, state(1))
-    first.close()
+    with Checkpoints(tmp_path) as first:
+        first.save(1, state(1))
     # What orbax leaves when killed between writing and renaming.
     (tmp_path / "2.orbax-checkpoint-tmp" / "default").mkdir(parents=True)
-    second = Checkpoints(tmp_path)
-    jax.tree.map(np.testing.assert_array_equal, second.restore(1, like=state(0)), state(1))
-    second.save(2, state(2))
-    jax.tree.map(np.testing.assert_array_equal, second.restore(2, like=state(0)), state(2))
-    second.close()
+    with Checkpoints(tmp_path) as second:
+        jax.tree.map(np.testing.assert_array_equal, second.restore(1, like=state(0)), state(1))
+        second.save(2, state(2))
+        jax.tree.map(np.testing.assert_array_equal, second.restore(2, like=state(0)), state(2))
 
 
 # --- Damage ---------------------------------------------------------------------------------------
@@ -85,9 +81,8 @@ def flipped(data: bytes) -> bytes:
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("saved")
-    opened = Checkpoints(folder, training={"trainer": "a", "key": "1", "prng": "p"})
-    opened.save(1, state(1))
-    opened.close()
+    with Checkpoints(folder, training={"trainer": "a", "key": "1", "prng": "p"}) as opened:
+        opened.save(1, state(1))
     return folder
 
 
@@ -102,25 +97,23 @@ def test_damage_to_any_file_is_noticed_and_named(saved, tmp_path, damage):
         copy = shutil.copytree(saved, tmp_path / str(i))
         damaged = damage((copy / file).read_bytes())
         (copy / file).unlink() if damaged is None else (copy / file).write_bytes(damaged)
-        opened = Checkpoints(copy)
-        with pytest.raises(DamagedCheckpointError, match=re.escape(file.name)) as error:
-            opened.restore(1, like=state(0))
-        assert "\n" not in str(error.value)
-        assert opened.epochs() == []
-        opened.close()
+        with Checkpoints(copy) as opened:
+            with pytest.raises(DamagedCheckpointError, match=re.escape(file.name)) as error:
+                opened.restore(1, like=state(0))
+            assert "\n" not in str(error.value)
+            assert opened.epochs() == []
 
 
 @pytest.mark.parametrize("text", ["", "{", "{}", "[]", '{"epoch": 2}', '{"epoch": 1, "sha256": 3}'])
 def test_damaged_checksums_are_noticed(saved, tmp_path, text):
     copy = shutil.copytree(saved, tmp_path / "copy")
     (copy / "1" / "checksums.json").write_text(text)
-    opened = Checkpoints(copy)
-    with pytest.raises(DamagedCheckpointError, match="is damaged"):
-        opened.restore(1, like=state(0))
-    # It can be saved again, and is then whole.
-    opened.save(1, state(5))
-    jax.tree.map(np.testing.assert_array_equal, opened.restore(1, like=state(0)), state(5))
-    opened.close()
+    with Checkpoints(copy) as opened:
+        with pytest.raises(DamagedCheckpointError, match="is damaged"):
+            opened.restore(1, like=state(0))
+        # It can be saved again, and is then whole.
+        opened.save(1, state(5))
+        jax.tree.map(np.testing.assert_array_equal, opened.restore(1, like=state(0)), state(5))
 
 
 @pytest.mark.parametrize(
@@ -135,14 +128,13 @@ def test_damaged_checksums_are_noticed(saved, tmp_path, text):
     ],
 )
 def test_a_checkpoint_of_another_training_is_refused(saved, training, message):
-    opened = Checkpoints(saved, training=training)
-    if message is None:
-        opened.restore(1, like=state(0))
-    else:
-        with pytest.raises(OtherTrainingError, match=message):
+    with Checkpoints(saved, training=training) as opened:
+        if message is None:
             opened.restore(1, like=state(0))
-        assert opened.epochs() == [1]
-    opened.close()
+        else:
+            with pytest.raises(OtherTrainingError, match=message):
+                opened.restore(1, like=state(0))
+            assert opened.epochs() == [1]
 
 
 # --- Writing --------------------------------------------------------------------------------------
@@ -150,10 +142,9 @@ def test_a_checkpoint_of_another_training_is_refused(saved, training, message):
 
 def test_a_path_may_have_any_letter_but_those_of_patterns(tmp_path):
     folder = tmp_path / "a b!\"#$%&'()+,-.;<=>@^_`{|}~ σ\t%20" / "{b}"
-    opened = Checkpoints(folder)
-    opened.save(1, state(1))
-    jax.tree.map(np.testing.assert_array_equal, opened.restore(1, like=state(0)), state(1))
-    opened.close()
+    with Checkpoints(folder) as opened:
+        opened.save(1, state(1))
+        jax.tree.map(np.testing.assert_array_equal, opened.restore(1, like=state(0)), state(1))
     for letter in "[]*?\\":
         with pytest.raises(ValueError, match="in its path; choose another"):
             Checkpoints(tmp_path / f"run{letter}1" / "below")
@@ -185,9 +176,8 @@ def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch)
 
     monkeypatch.setattr(os, "fsync", record_sync)
     monkeypatch.setattr(os, "rename", record_rename)
-    opened = Checkpoints(tmp_path / "a" / "b")
-    opened.save(1, state(1))
-    opened.close()
+    with Checkpoints(tmp_path / "a" / "b") as opened:
+        opened.save(1, state(1))
     inside = [tmp_path / "a" / "b" / "1", *(tmp_path / "a" / "b" / "1").rglob("*")]
     assert {p.stat().st_ino for p in inside} <= at_rename
     assert {p.stat().st_ino for p in (tmp_path, tmp_path / "a", tmp_path / "a" / "b")} <= synced
@@ -197,8 +187,7 @@ def test_nothing_is_written_to_a_folder_that_is_lost(tmp_path):
     def lost():
         raise RuntimeError("lost")
 
-    opened = Checkpoints(tmp_path / "a", before_saving=lost)
-    with pytest.raises(RuntimeError, match="lost"):
-        opened.save(1, state(1))
-    assert list(tmp_path.iterdir()) == []
-    opened.close()
+    with Checkpoints(tmp_path / "a", before_saving=lost) as opened:
+        with pytest.raises(RuntimeError, match="lost"):
+            opened.save(1, state(1))
+        assert list(tmp_path.iterdir()) == []

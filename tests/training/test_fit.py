@@ -124,9 +124,9 @@ def test_checkpoints_of_another_training_are_refused(run):
 def test_checkpoints_of_earlier_versions_are_taken(whole, tmp_path):
     """As orbax's manager wrote them, without checksums."""
     options = ocp.CheckpointManagerOptions(enable_async_checkpointing=False)
-    old, new = tmp_path / "old", Checkpoints(whole[0])
+    old = tmp_path / "old"
     like = TRAINER.init(X, jax.random.split(KEY)[0])
-    with ocp.CheckpointManager(old, options=options) as manager:
+    with Checkpoints(whole[0]) as new, ocp.CheckpointManager(old, options=options) as manager:
         for epoch in (1, 2):
             manager.save(epoch, args=ocp.args.StandardSave(new.restore(epoch, like)))
             manager.wait_until_finished()
@@ -135,4 +135,3 @@ def test_checkpoints_of_earlier_versions_are_taken(whole, tmp_path):
     weights, seen, trained, restored, said = resumed(old, evaluated=[0, 1])
     assert (seen, trained, restored, said) == ([2, 3, 4], [3, 4], [2], [])
     assert weights == whole[1]
-    new.close()

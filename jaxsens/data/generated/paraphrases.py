@@ -87,7 +87,7 @@ _Story = dict[str, _Word]
 _Dice = Callable[[int], int]
 
 
-def read(split: str) -> Texts:
+def make(split: str) -> Texts:
     """Returns the split's pairs, label 1 for "the same" and 0 for "changed", each equally often.
 
     Args:
@@ -95,7 +95,7 @@ def read(split: str) -> Texts:
         splits together have the same meaning.
 
     Example:
-      >>> texts = read("train")
+      >>> texts = make("train")
       >>> for i in range(2):
       ...     print(f"{texts.labels[i]}: {texts.first[i]} | {texts.second[i]}")
       0: at sunrise the rich doctor rarely liked the supervisor |

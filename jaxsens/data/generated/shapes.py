@@ -12,10 +12,12 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
-from jaxsens.data.dataset import DatasetSpec, Raw
+from jaxsens.data.dataset import DatasetSpec, LabelledImages
+
+SPEC = DatasetSpec("shapes", "Generated shapes", (32, 32, 3), 10, 2_000, 500)
 
 _SIDE = 32
-#: Supersampling a side, so that edges are smooth.
+#: Each pixel is the mean of this many squared, so that edges are smooth.
 _FINE = 2
 _SEEDS = {"train": 0, "test": 1}
 
@@ -46,7 +48,7 @@ _SHAPES: tuple[Callable[[Plane, Plane], Bool[np.ndarray, "n side side"]], ...] =
 )
 
 
-def read(split: str, spec: DatasetSpec) -> Raw:
+def make(split: str, spec: DatasetSpec) -> LabelledImages:
     """Returns the split's images, uint8 in 0..255, and labels, each class equally often.
 
     Args:

@@ -15,9 +15,16 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
-from jaxsens.data.dataset import DatasetSpec, Raw, bad_labels
+from jaxsens.data.dataset import DatasetSpec, LabelledImages, bad_labels
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError, UnusableSourceError
 from jaxsens.data.sources import files
+
+SPEC = DatasetSpec(
+    *("cifar10", "CIFAR-10", (32, 32, 3), 10, 50_000, 10_000),
+    files="cifar-10-batches-bin/ from cifar-10-binary.tar.gz",
+    folders=("cifar10", "CIFAR10", "cifar-10"),
+    tfds_name="cifar10",
+)
 
 _BINARY_FOLDER = "cifar-10-batches-bin"
 _PICKLE_FOLDER = "cifar-10-batches-py"
@@ -34,7 +41,7 @@ _CRC32 = {
 _logger = logging.getLogger("jaxsens")
 
 
-def read(folder: Path, split: str, spec: DatasetSpec) -> Raw | None:
+def read(folder: Path, split: str, spec: DatasetSpec) -> LabelledImages | None:
     """Returns the split's images and labels, None if the folder has no CIFAR-10 batch.
 
     Args:
@@ -106,7 +113,7 @@ def _warn_of_copies(paths: list[Path], contents: list[np.ndarray]) -> None:
             )
 
 
-def _batch(path: Path, rows: UInt8[np.ndarray, "n row"], spec: DatasetSpec) -> Raw:
+def _batch(path: Path, rows: UInt8[np.ndarray, "n row"], spec: DatasetSpec) -> LabelledImages:
     height, width, channels = spec.image_shape
     labels, planes = rows[:, 0], rows[:, 1:].reshape(len(rows), channels, height, width)
     if problem := bad_labels(labels, spec.num_classes):

@@ -8,17 +8,19 @@ PCG64, which NumPy promises to keep (NEP 19), and not `Generator.permutation`, w
 import numpy as np
 from jaxtyping import Int64
 
-from jaxsens.data.dataset import DatasetSpec, Raw
+from jaxsens.data.dataset import DatasetSpec, LabelledImages
+
+SPEC = DatasetSpec("digits", "Handwritten digits", (8, 8, 1), 10, 1_437, 360, max_value=16)
 
 _SEED = 0
 
 
-def order(num_examples: int) -> Int64[np.ndarray, " n"]:
+def split_order(num_examples: int) -> Int64[np.ndarray, " n"]:
     """Returns the fixed permutation of 0..num_examples-1 that the split is cut from."""
     return np.argsort(np.random.PCG64(_SEED).random_raw(num_examples), kind="stable")
 
 
-def read(split: str, spec: DatasetSpec) -> Raw:
+def make(split: str, spec: DatasetSpec) -> LabelledImages:
     """Returns the split's images, uint8 in 0..16, and labels.
 
     Args:
@@ -28,6 +30,6 @@ def read(split: str, spec: DatasetSpec) -> Raw:
     from sklearn.datasets import load_digits  # a second of import that only this dataset needs
 
     bunch = load_digits()
-    chosen = order(len(bunch.target))
+    chosen = split_order(len(bunch.target))
     chosen = chosen[: spec.num_train] if split == "train" else chosen[spec.num_train :]
     return bunch.images[chosen, :, :, None].astype(np.uint8), bunch.target[chosen]

@@ -14,13 +14,26 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
-from jaxsens.data.dataset import DatasetSpec, Raw, bad_labels
+from jaxsens.data.dataset import DatasetSpec, LabelledImages, bad_labels
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
 from jaxsens.data.sources import files
 
+MNIST = DatasetSpec(
+    *("mnist", "MNIST", (28, 28, 1), 10, 60_000, 10_000),
+    files="the four files {train,t10k}-{images-idx3,labels-idx1}-ubyte.gz",
+    folders=("mnist", "MNIST/raw", "MNIST"),
+    tfds_name="mnist",
+)
+FASHION_MNIST = DatasetSpec(
+    *("fashion_mnist", "Fashion-MNIST", (28, 28, 1), 10, 60_000, 10_000),
+    files="the four files {train,t10k}-{images-idx3,labels-idx1}-ubyte.gz",
+    folders=("fashion_mnist", "FashionMNIST/raw", "FashionMNIST", "fashion-mnist"),
+    tfds_name="fashion_mnist",
+)
+
 _PREFIX = {"train": "train", "test": "t10k"}
 _UNSIGNED_BYTE = 8
-_KIND = {"images": 3, "labels": 1}  # number of axes
+_NUM_AXES = {"images": 3, "labels": 1}
 
 # CRC-32 of the values in the official files.
 _LABELS_CRC32 = {
@@ -37,7 +50,7 @@ _IMAGES_CRC32 = {
 }
 
 
-def read(folder: Path, split: str, spec: DatasetSpec) -> Raw | None:
+def read(folder: Path, split: str, spec: DatasetSpec) -> LabelledImages | None:
     """Returns the split's images and labels, None if the folder has no IDX file of this family.
 
     Args:
@@ -53,9 +66,9 @@ def read(folder: Path, split: str, spec: DatasetSpec) -> Raw | None:
       UserWarning: the images are the official ones of another dataset. Files that are not official
         are taken for what their names say.
     """
-    if not any(_find(folder, s, kind) for s in _PREFIX for kind in _KIND):
+    if not any(_find(folder, s, part) for s in _PREFIX for part in _NUM_AXES):
         return None
-    images_path, labels_path = (_require(folder, split, kind) for kind in _KIND)
+    images_path, labels_path = (_require(folder, split, part) for part in _NUM_AXES)
     num_examples = spec.num_examples(split)
     height, width, _ = spec.image_shape
     images = read_array(images_path, (num_examples, height, width))
@@ -114,22 +127,22 @@ def read_array(path: Path, shape: tuple[int, ...]) -> UInt8[np.ndarray, "..."]:
     return np.frombuffer(content, np.uint8, offset=header_size).reshape(shape)
 
 
-def _names(split: str, kind: str) -> list[str]:
-    stem, axes = f"{_PREFIX[split]}-{kind}", _KIND[kind]
+def _names(split: str, part: str) -> list[str]:
+    stem, axes = f"{_PREFIX[split]}-{part}", _NUM_AXES[part]
     spellings = (f"{stem}-idx{axes}-ubyte", f"{stem}.idx{axes}-ubyte")
     return [spelling + suffix for spelling in spellings for suffix in ("", ".gz")]
 
 
-def _find(folder: Path, split: str, kind: str) -> Path | None:
-    paths = (folder / name for name in _names(split, kind))
+def _find(folder: Path, split: str, part: str) -> Path | None:
+    paths = (folder / name for name in _names(split, part))
     return next((path for path in paths if files.is_there(path)), None)
 
 
-def _require(folder: Path, split: str, kind: str) -> Path:
-    path = _find(folder, split, kind)
+def _require(folder: Path, split: str, part: str) -> Path:
+    path = _find(folder, split, part)
     if path is None:
         raise DatasetNotFoundError(
-            f"{folder} has other files of the dataset, but not the {split} {kind}: "
-            f"expected {_names(split, kind)[0]} or the same with .gz; add it or remove the others"
+            f"{folder} has other files of the dataset, but not the {split} {part}: "
+            f"expected {_names(split, part)[0]} or the same with .gz; add it or remove the others"
         )
     return path

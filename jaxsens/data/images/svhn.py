@@ -1,9 +1,13 @@
-"""SVHN, cropped digits: the official MATLAB files, or a subset in one `.npz` file.
+"""SVHN, house numbers cropped to single digits: http://ufldl.stanford.edu/housenumbers.
 
-Official: `train_32x32.mat` and `test_32x32.mat` with X (32, 32, 3, n) and y (n, 1), where the label
-10 stands for the digit 0. Subset: x_train, y_train, x_test, y_test of any size, all uint8, images
-(n, 32, 32, 3). A subset may be cut from the official test split, so the two are never mixed: in a
-folder with a `.mat` file a subset is not looked at.
+73,257 training and 26,032 test images of 32×32 in `train_32x32.mat` and `test_32x32.mat`, each with
+X (32, 32, 3, n) and y (n, 1), where the label 10 stands for the digit 0. The third official file,
+`extra_32x32.mat`, is not read.
+
+A part of the dataset may be kept in one `.npz` file: x_train, y_train, x_test, y_test, all uint8,
+images (n, 32, 32, 3), any n. Which images a part holds is not known, and its training images may be
+official test images, so the two are never mixed: in a folder with a `.mat` file, a `.npz` file is
+not looked at.
 """
 
 import logging
@@ -16,9 +20,16 @@ from typing import TypeVar
 
 import numpy as np
 
-from jaxsens.data.dataset import SPLITS, DatasetSpec, Raw, bad_labels
+from jaxsens.data.dataset import SPLITS, DatasetSpec, LabelledImages, bad_labels
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
 from jaxsens.data.sources import files, matlab, npz
+
+SPEC = DatasetSpec(
+    *("svhn", "SVHN", (32, 32, 3), 10, 73_257, 26_032),
+    files="train_32x32.mat and test_32x32.mat",
+    folders=("svhn", "SVHN"),
+    tfds_name="svhn_cropped",
+)
 
 #: What a file may take beyond its numbers.
 _SLACK = 1 << 20
@@ -27,7 +38,7 @@ T = TypeVar("T")
 _logger = logging.getLogger("jaxsens")
 
 
-def read(folder: Path, split: str, spec: DatasetSpec) -> Raw | None:
+def read(folder: Path, split: str, spec: DatasetSpec) -> LabelledImages | None:
     """Returns the split's images and labels, None if the folder has no SVHN file.
 
     Args:
@@ -52,7 +63,7 @@ def read(folder: Path, split: str, spec: DatasetSpec) -> Raw | None:
     return read_npz(subsets[0], split, spec)
 
 
-def read_mat(path: Path, split: str, spec: DatasetSpec) -> Raw:
+def read_mat(path: Path, split: str, spec: DatasetSpec) -> LabelledImages:
     """Returns the images and labels of an official MATLAB file, which must hold the whole split."""
     if not files.is_there(path):
         raise DatasetNotFoundError(
@@ -80,7 +91,7 @@ def read_mat(path: Path, split: str, spec: DatasetSpec) -> Raw:
     return np.moveaxis(x, -1, 0), _digits(y[:, 0], path, spec)
 
 
-def read_npz(path: Path, split: str, spec: DatasetSpec) -> Raw:
+def read_npz(path: Path, split: str, spec: DatasetSpec) -> LabelledImages:
     """Returns the images and labels of a subset; nothing in it is unpickled."""
     # A subset may be cut in another way than the official splits, but is not larger than both.
     max_size = _num_bytes(spec.num_train + spec.num_test, spec)

@@ -35,15 +35,15 @@ _KINDS = (
 
 
 @runtime_checkable
-class Stream(Protocol):
-    """What bytes come from: a file, a member of an archive, a compressed part of a file."""
+class ByteStream(Protocol):
+    """Where bytes come from: a file, a member of an archive, a compressed part of a file."""
 
     def read(self, size: int, /) -> bytes:
-        """Returns at most so many of the next bytes, none only at the end."""
+        """Returns at most `size` of the next bytes, and none only at the end."""
 
 
 def is_there(path: Path) -> bool:
-    """Returns whether the name is taken, by whatever: `opened` says what is wrong with it.
+    """Returns whether anything has this name; `opened` says so if it is not a file.
 
     Raises:
       CorruptDataError: the file system does not tell, as in a folder without permission.
@@ -95,7 +95,8 @@ def size_of(path: Path) -> int:
 def opened(path: Path, max_size: int | None = None) -> Iterator[io.BufferedReader]:
     """Opens an ordinary file of at most `max_size` bytes.
 
-    None is for who reads no more than a header before comparing its promises with `size_of`.
+    With None a file of any size is opened: for readers that read only its header at first, and
+    compare the size which that promises with `size_of`.
 
     Raises:
       DatasetNotFoundError: there is nothing of that name.
@@ -116,7 +117,7 @@ def opened(path: Path, max_size: int | None = None) -> Iterator[io.BufferedReade
 
 
 @contextlib.contextmanager
-def unzipped(path: Path, max_size: int) -> Iterator[Stream]:
+def unzipped(path: Path, max_size: int) -> Iterator[ByteStream]:
     """Opens a file, through gzip if its name ends in `.gz`; the reader decides how much it reads.
 
     Args:
@@ -149,7 +150,7 @@ def read_bytes(path: Path, max_size: int) -> bytes:
         return file.read(min(max_size, size_of(path)))
 
 
-def read_array(stream: Stream, num_bytes: int) -> UInt8[np.ndarray, " num_bytes"]:
+def read_array(stream: ByteStream, num_bytes: int) -> UInt8[np.ndarray, " num_bytes"]:
     """Returns exactly the next bytes, in pieces, so that nothing is held twice.
 
     Raises:
@@ -171,5 +172,5 @@ def _unreadable(path: Path, error: Exception) -> CorruptDataError:
     if isinstance(error, FileNotFoundError):
         reason = "a link to what is not there"
     return CorruptDataError(
-        f"{path}: expected what can be read, got an error ({reason}); mend or remove it"
+        f"{path}: expected something that can be read, got an error ({reason}); repair or remove it"
     )

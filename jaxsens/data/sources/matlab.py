@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from jaxsens.data.sources.files import Stream, read_array
+from jaxsens.data.sources.files import ByteStream, read_array
 
 _HEADER_SIZE = 128
 _VERSION = 0x0100
@@ -53,7 +53,7 @@ class Variable:
 
 
 def variables(file: io.BufferedIOBase, size: int) -> Iterator[Variable]:
-    """Yields the real numeric arrays of a file, in their order; others are passed over.
+    """Yields the real numeric arrays of a file, one after the other; others are skipped.
 
     Args:
       file: open at its start.
@@ -64,25 +64,25 @@ def variables(file: io.BufferedIOBase, size: int) -> Iterator[Variable]:
       zlib.error: a compressed part is damaged.
     """
     header = file.read(_HEADER_SIZE)
-    order = _ORDERS.get(header[126:])
-    if order is None:
+    byte_order = _ORDERS.get(header[126:])
+    if byte_order is None:
         raise ValueError("expected the byte order IM or MI at byte 126 of a MATLAB 5 header")
-    (version,) = struct.unpack(order + "H", header[124:126])
+    (version,) = struct.unpack(byte_order + "H", header[124:126])
     if version != _VERSION:
         raise ValueError(f"expected version {_VERSION:#x}, got {version:#x}; save it with -v7")
     for _ in range(_MAX_ELEMENTS):
         start = file.tell()
         if start >= size:
             return
-        kind, num_bytes = struct.unpack(order + "II", _exactly(file, 8))
+        element_type, num_bytes = struct.unpack(byte_order + "II", _exactly(file, 8))
         end = start + 8 + num_bytes
         if end > size:
             raise ValueError(f"the element at byte {start} should end at byte {end} of {size}")
         variable = None
-        if kind == _COMPRESSED:
-            variable = _compressed(_Inflated(file, num_bytes), order)
-        elif kind == _MATRIX:
-            variable = _matrix(file, order, num_bytes)
+        if element_type == _COMPRESSED:
+            variable = _compressed(_Inflated(file, num_bytes), byte_order)
+        elif element_type == _MATRIX:
+            variable = _matrix(file, byte_order, num_bytes)
         if variable is not None:
             yield variable
         file.seek(end)
@@ -113,11 +113,11 @@ class _Inflated:
             raise ValueError("expected a compressed array to end after its numbers")
 
 
-def _compressed(stream: _Inflated, order: str) -> Variable | None:
-    kind, num_bytes = struct.unpack(order + "II", _exactly(stream, 8))
-    if kind != _MATRIX:
-        raise ValueError(f"expected a compressed array (type {_MATRIX}), got type {kind}")
-    variable = _matrix(stream, order, num_bytes)
+def _compressed(stream: _Inflated, byte_order: str) -> Variable | None:
+    element_type, num_bytes = struct.unpack(byte_order + "II", _exactly(stream, 8))
+    if element_type != _MATRIX:
+        raise ValueError(f"expected a compressed array (type {_MATRIX}), got type {element_type}")
+    variable = _matrix(stream, byte_order, num_bytes)
     if variable is None:
         return None
     read = variable.read
@@ -130,20 +130,21 @@ def _compressed(stream: _Inflated, order: str) -> Variable | None:
     return dataclasses.replace(variable, read=read_to_the_end)
 
 
-def _matrix(stream: Stream, order: str, size: int) -> Variable | None:
-    flags = _small(stream, order, "flags", (_UINT32,))
+def _matrix(stream: ByteStream, byte_order: str, size: int) -> Variable | None:
+    flags = _small(stream, byte_order, "flags", (_UINT32,))
     if len(flags) != 8:
         raise ValueError(f"expected 8 bytes of flags, got {len(flags)}")
-    (flag,) = struct.unpack_from(order + "I", flags)
+    (flag,) = struct.unpack_from(byte_order + "I", flags)
     if (flag & 0xFF) not in _NUMERIC_CLASSES or flag & _COMPLEX:
         return None
-    dimensions = _small(stream, order, "dimensions", (5, _UINT32))
-    shape = struct.unpack(f"{order}{len(dimensions) // 4}i", dimensions[: len(dimensions) & ~3])
-    name = _small(stream, order, "name", (1, 2, 16)).decode("latin-1")
-    kind, num_bytes, content = _tag(stream, order)
-    if kind not in _DTYPES:
-        raise ValueError(f"expected numbers in {name[:40]!r}, got an element of type {kind}")
-    dtype = np.dtype(order + _DTYPES[kind])
+    dimensions = _small(stream, byte_order, "dimensions", (5, _UINT32))
+    num_axes = len(dimensions) // 4
+    shape = struct.unpack(f"{byte_order}{num_axes}i", dimensions[: 4 * num_axes])
+    name = _small(stream, byte_order, "name", (1, 2, 16)).decode("latin-1")
+    element_type, num_bytes, content = _tag(stream, byte_order)
+    if element_type not in _DTYPES:
+        raise ValueError(f"expected numbers in {name[:40]!r}, got type {element_type}")
+    dtype = np.dtype(byte_order + _DTYPES[element_type])
     is_whole = num_bytes <= size and math.prod(shape) * dtype.itemsize == num_bytes
     if min(shape, default=-1) < 0 or not is_whole:
         raise ValueError(f"expected {name[:40]!r} of shape {shape}, got {num_bytes} bytes of it")
@@ -156,27 +157,29 @@ def _matrix(stream: Stream, order: str, size: int) -> Variable | None:
     return Variable(name, dtype.newbyteorder("="), shape, read)
 
 
-def _small(stream: Stream, order: str, what: str, kinds: tuple[int, ...]) -> bytes:
+def _small(stream: ByteStream, byte_order: str, what: str, allowed_types: tuple[int, ...]) -> bytes:
     """The content of a short element, and the padding after it."""
-    kind, num_bytes, content = _tag(stream, order)
-    if kind not in kinds or num_bytes > _MAX_SMALL:
-        raise ValueError(f"expected an array's {what}, got {num_bytes} bytes of type {kind}")
+    element_type, num_bytes, content = _tag(stream, byte_order)
+    if element_type not in allowed_types or num_bytes > _MAX_SMALL:
+        raise ValueError(
+            f"expected an array's {what}, got {num_bytes} bytes of type {element_type}"
+        )
     if content is not None:
         return content
     return _exactly(stream, -(-num_bytes // 8) * 8)[:num_bytes]
 
 
-def _tag(stream: Stream, order: str) -> tuple[int, int, bytes | None]:
+def _tag(stream: ByteStream, byte_order: str) -> tuple[int, int, bytes | None]:
     """An element's type and size, and its content if that is in the tag: four bytes at most."""
     tag = _exactly(stream, 8)
-    kind, num_bytes = struct.unpack(order + "II", tag)
-    if kind >> 16 == 0:
-        return kind, num_bytes, None
-    kind, num_bytes = kind & 0xFFFF, kind >> 16
+    element_type, num_bytes = struct.unpack(byte_order + "II", tag)
+    if element_type >> 16 == 0:
+        return element_type, num_bytes, None
+    element_type, num_bytes = element_type & 0xFFFF, element_type >> 16
     if num_bytes > 4:
         raise ValueError(f"expected at most 4 bytes in a short element, got {num_bytes}")
-    return kind, num_bytes, tag[4 : 4 + num_bytes]
+    return element_type, num_bytes, tag[4 : 4 + num_bytes]
 
 
-def _exactly(stream: Stream, num_bytes: int) -> bytes:
+def _exactly(stream: ByteStream, num_bytes: int) -> bytes:
     return read_array(stream, num_bytes).tobytes()

@@ -12,7 +12,7 @@ import struct
 
 import numpy as np
 
-from jaxsens.data.sources.files import Stream, read_array
+from jaxsens.data.sources.files import ByteStream, read_array
 
 _MAGIC = b"\x93NUMPY"
 _MAX_HEADER = 4096
@@ -45,7 +45,7 @@ class Header:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def read_header(stream: Stream) -> Header:
+def read_header(stream: ByteStream) -> Header:
     """Returns the header at the start of a stream.
 
     Raises:
@@ -73,7 +73,7 @@ def read_header(stream: Stream) -> Header:
     return Header(_dtype(found["descr"]), shape, found["fortran"] == "True", size)
 
 
-def read(stream: Stream, header: Header) -> np.ndarray:
+def read(stream: ByteStream, header: Header) -> np.ndarray:
     """Returns the array after its header.
 
     Raises:

@@ -56,7 +56,9 @@ def read_header(archive: zipfile.ZipFile, key: str) -> npy.Header | None:
 
 
 def read(archive: zipfile.ZipFile, key: str) -> np.ndarray:
-    """Returns the array of that name, after `read_header` has found it and its size is bearable.
+    """Returns the array of that name.
+
+    Call `read_header` first: it says whether the array is there, and how much memory it takes.
 
     Raises:
       ValueError: it is longer or shorter than it promises.

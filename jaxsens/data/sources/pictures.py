@@ -31,8 +31,8 @@ def open_picture(content: bytes) -> "Image.Image":
         raise ValueError(type(error).__name__) from None
 
 
-def kind(image: "Image.Image") -> tuple[str, tuple[int, int, int]]:
-    """Returns the dtype, as far as it is bytes, and (height, width, channels) of an image."""
+def dtype_and_shape(image: "Image.Image") -> tuple[str, tuple[int, int, int]]:
+    """Returns "uint8" or what else the pixels are, and (height, width, channels) of an image."""
     channels = _BYTE_MODES.get(image.mode, len(image.getbands()))
     name = "uint8" if image.mode in _BYTE_MODES else f"mode {image.mode}"
     return name, (image.height, image.width, channels)

@@ -10,7 +10,6 @@ order is fixed, but it is not that of the official files.
 import contextlib
 import io
 import logging
-import os
 import re
 import struct
 from collections.abc import Iterable, Iterator
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from jaxsens.data.dataset import DatasetSpec, Raw, bad_labels
+from jaxsens.data.dataset import DatasetSpec, LabelledImages, bad_labels
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError, UnusableSourceError
 from jaxsens.data.sources import files, pictures, tfds_folder
 
@@ -28,17 +27,7 @@ _VERSION = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}", re.ASCII)
 _logger = logging.getLogger("jaxsens")
 
 
-def shared_roots() -> list[str]:
-    """Returns the folders that TFDS uses if none is given: that of the environment, that at home.
-
-    A process may have no home, as in some containers.
-    """
-    home = os.path.expanduser("~")
-    roots = [os.environ.get("TFDS_DATA_DIR"), f"{home}/tensorflow_datasets" if home != "~" else ""]
-    return [root for root in roots if root]
-
-
-def read_prepared(root: Path, split: str, spec: DatasetSpec) -> Raw | None:
+def read_prepared(root: Path, split: str, spec: DatasetSpec) -> LabelledImages | None:
     """Returns the split's images and labels, None if the root has no such prepared folder.
 
     Args:
@@ -124,7 +113,7 @@ def open_prepared(folder: Path, split: str) -> Any:
     return builder
 
 
-def _read_folder(folder: Path, split: str, spec: DatasetSpec) -> Raw:
+def _read_folder(folder: Path, split: str, spec: DatasetSpec) -> LabelledImages:
     builder = open_prepared(folder, split)
     num_examples = builder.info.splits[split].num_examples
     if not 0 < num_examples <= spec.num_examples(split):
@@ -151,7 +140,7 @@ def _read_folder(folder: Path, split: str, spec: DatasetSpec) -> Raw:
 def _image(folder: Path, content: bytes, spec: DatasetSpec) -> UInt8[np.ndarray, "H W C"]:
     """Decodes an image of the right size; of another not even its pixels are made."""
     image = pictures.open_picture(content)
-    dtype, shape = pictures.kind(image)
+    dtype, shape = pictures.dtype_and_shape(image)
     if dtype != "uint8" or shape != spec.image_shape:
         raise CorruptDataError(
             f"{folder}: expected uint8 images of shape {spec.image_shape}, "

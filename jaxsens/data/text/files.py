@@ -74,7 +74,7 @@ def read_tsv(path: Path, spec: TextSpec, *, skip_bad_rows: bool = False) -> Text
 
 
 def read_jsonl(path: Path, spec: TextSpec, *, skip_bad_rows: bool = False) -> Texts:
-    """Returns the rows of a file with one JSON object a line, like that of BoolQ.
+    """Returns the rows of a file with one JSON object per line, like that of BoolQ.
 
     Raises:
       CorruptDataError: a row is not a JSON object or lacks a text or label.
@@ -115,7 +115,7 @@ def from_features(row: dict[str, Any], spec: TextSpec) -> Example:
 
 
 def _find(folder: Path, split: str, spec: TextSpec) -> Path | None:
-    named_after_it = {Path(name).name.lower() for name in spec.folders}
+    named_after_it = {Path(name).name.lower() for name in spec.usual_folders()}
     is_its_own = Path(os.path.realpath(folder)).name.lower() in named_after_it
     for stem in spec.file_stems(split):
         for ending in ("tsv", "jsonl"):
@@ -168,7 +168,7 @@ def _read_msr(folder: Path, split: str, spec: TextSpec, skip_bad_rows: bool) -> 
 
 
 def _read_acl_imdb(root: Path, split: str, spec: TextSpec, skip_bad_rows: bool) -> Texts:
-    """One review a file; negative ones first, each class in the order of file names."""
+    """One review per file; negative ones first, each class in the order of file names."""
     folder = root / spec.file_stems(split)[0]
 
     def parse(path: Path) -> Example:

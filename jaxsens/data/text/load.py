@@ -1,8 +1,8 @@
-"""The text datasets by name, and the order in which their sources are tried.
+"""The text datasets by name.
 
-The order is that of the images: generated, files, a folder prepared by TensorFlow Datasets, a
-download. The first source that has the dataset is used, also if it holds a subset: look at the
-number of examples. A damaged or half-present copy is an error, never skipped.
+Sources are tried in the same order as for images: generated, files, a folder prepared by TensorFlow
+Datasets, a download. The first source that has the dataset is used, even if it holds only a part of
+it: look at the number of examples. A damaged or half-present copy is an error, never skipped.
 """
 
 import functools
@@ -10,14 +10,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from jaxsens.data.errors import DatasetNotFoundError, UnusableSourceError
+from jaxsens.data.errors import require_known
 from jaxsens.data.generated import paraphrases
-from jaxsens.data.registry import download_roots, require_known, search_paths
-from jaxsens.data.sources.tfds import shared_roots
+from jaxsens.data.sources.folders import download_roots, first_found, not_found, search_roots
 from jaxsens.data.text import files
 from jaxsens.data.text.fetch import fetch_text
 from jaxsens.data.text.prepared import read_prepared
-from jaxsens.data.text.spec import TEXT_SPLITS, TextSpec, text_spec
+from jaxsens.data.text.spec import TEXT_SPLITS, text_spec
 from jaxsens.data.text.texts import Texts
 
 
@@ -33,7 +32,7 @@ def load_text(
     Texts are as stored but for white space at both ends. Labels are 0 or 1; `text_spec` names them.
 
     Args:
-      name: one of `TEXT_NAMES`.
+      name: one of `TEXT_NAMES`, or what `register_text` was given.
       split: "train" or "validation". IMDB has no validation split: its test split is read.
       data_dir: where to look first, and where to put a download. Default: the environment variable
         `JAXSENS_DATA`, and for a download the folder of TensorFlow Datasets (`TFDS_DATA_DIR` or
@@ -54,9 +53,9 @@ def load_text(
     spec = text_spec(name)
     require_known("split", split, TEXT_SPLITS)
     if name == "paraphrases":
-        return paraphrases.read(split)
+        return paraphrases.make(split)
 
-    roots = search_paths([data_dir or os.environ.get("JAXSENS_DATA"), *shared_roots()])
+    roots, folders = search_roots(data_dir), spec.usual_folders()
     read_files = functools.partial(files.read, split=split, spec=spec, skip_bad_rows=skip_bad_rows)
 
     def downloaded(root: Path) -> Texts | None:
@@ -66,30 +65,24 @@ def load_text(
         *(
             functools.partial(read_files, root / folder)
             for root in roots
-            for folder in (*spec.folders, ".")
+            for folder in (*folders, ".")
         ),
         *(
             functools.partial(read_prepared, root, split, spec, skip_bad_rows=skip_bad_rows)
             for root in roots
         ),
-        *(functools.partial(downloaded, root) for root in download_roots(data_dir)),
     ]
-    reasons = []
-    for source in sources:
-        try:
-            if (texts := source()) is not None:
-                return texts
-        except UnusableSourceError as error:
-            reasons.append(str(error))
-    raise DatasetNotFoundError(_how_to_get(spec, roots, reasons))
-
-
-def _how_to_get(spec: TextSpec, roots: list[Path], reasons: list[str]) -> str:
-    return (
-        f"{spec.title} ({spec.name!r}) was not found in {', '.join(map(str, roots))} "
-        f"(files in {', '.join(spec.folders)}, or a prepared TFDS folder "
-        f"{' or '.join(spec.tfds_names)}){''.join(f'; {reason}' for reason in reasons)}. "
-        f"Two ways to get it: put {spec.files} into DIR/{spec.name} and pass --data-dir DIR or set "
-        "JAXSENS_DATA=DIR; or load it once on a machine with a network, or copy a folder that "
-        "TensorFlow Datasets prepared, and point the same option at it"
-    )
+    if spec.archive_files:
+        sources += [functools.partial(downloaded, root) for root in download_roots(data_dir)]
+    texts, reasons = first_found(sources)
+    if texts is None:
+        prepared = f", or a prepared TFDS folder {' or '.join(spec.tfds_names)}"
+        raise not_found(
+            f"{spec.title} ({spec.name!r})",
+            f"files in {', '.join(folders)}{prepared if spec.tfds_names else ''}",
+            roots,
+            reasons,
+            f"{spec.files} into DIR/{folders[0]}",
+            can_download=bool(spec.archive_files),
+        )
+    return texts

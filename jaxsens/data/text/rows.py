@@ -10,7 +10,7 @@ import numpy as np
 from jaxsens.data.errors import CorruptDataError, one_line
 from jaxsens.data.text.texts import Texts
 
-Raw = TypeVar("Raw")
+RowT = TypeVar("RowT")
 #: Bad rows that a warning lists one by one.
 _NUM_LISTED = 20
 
@@ -67,8 +67,8 @@ def decoded(content: bytes) -> str:
 
 def collect(
     source: Path,
-    rows: Iterable[tuple[str, Raw]],
-    parse: Callable[[Raw], Example],
+    rows: Iterable[tuple[str, RowT]],
+    parse: Callable[[RowT], Example],
     *,
     skip_bad_rows: bool,
 ) -> Texts:

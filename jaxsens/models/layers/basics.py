@@ -1,7 +1,7 @@
-"""Linear maps with the initialisation that the papers' models were trained from.
+"""The layers that the papers' models are made of, with the weights that they were trained from.
 
-Weights and biases are U(-1/√fan_in, 1/√fan_in). It is narrower than Flax's default, and small-step
-SGD, as in the papers, remembers where it started.
+Weights and biases of `linear` and `conv` start as U(-1/√fan_in, 1/√fan_in), which is narrower than
+Flax's default. That matters: SGD with small steps, as in the papers, ends near where it started.
 """
 
 import functools
@@ -71,6 +71,15 @@ def batch_norm(*, train: bool, name: str | None = None) -> nn.BatchNorm:
     1 - 1/N, where N is examples × pixels: 1e-5 for a hundred 32×32 images.
     """
     return nn.BatchNorm(use_running_average=not train, momentum=0.9, epsilon=1e-5, name=name)
+
+
+def layer_norm(*, learned: bool = True) -> nn.LayerNorm:
+    """Layer norm with the papers' epsilon, 1e-5; Flax's own default is 1e-6.
+
+    Args:
+      learned: whether a scale and a bias for each channel are trained.
+    """
+    return nn.LayerNorm(epsilon=1e-5, use_bias=learned, use_scale=learned)
 
 
 class Dropout(nn.Module):

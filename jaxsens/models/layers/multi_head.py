@@ -20,12 +20,12 @@ from jaxsens.models.layers.basics import Dropout
 
 
 class Projection(nn.Module):
-    """The kernel and the bias of a dense layer, for those who multiply in another order.
+    """The kernel and the bias of a dense layer, for callers that multiply in another order.
 
     Attributes:
       features: outputs.
       kernel_init: first weights.
-      bias_init: first biases; None for a layer without.
+      bias_init: first biases; None for a layer without biases.
     """
 
     features: int
@@ -43,7 +43,7 @@ class Projection(nn.Module):
 
 @dataclass(frozen=True)
 class Heads:
-    """What kind of attention, and its first weights.
+    """How attention is computed, and what its weights start as.
 
     Attributes:
       num: number of heads.
@@ -79,7 +79,15 @@ def multi_head_attention(
 ) -> Float[Array, "n Q d"]:
     """What `queries` receive from the tokens of `x` that each may see.
 
-    Called inside a compact module, which then owns the layers query, key, value and out.
+    To be called inside a compact module, which then owns the layers query, key, value and out.
+
+    Args:
+      heads: how attention is computed.
+      queries: the tokens that receive. Where they are all tokens of `x`, in the same order.
+      x: the tokens that are looked at.
+      visible: which tokens of `x` each query may see, for m = n examples, or m = 1 for all alike.
+      scale: what the logits q · k are multiplied by.
+      train: whether weights are dropped; then the rng stream "dropout" is needed.
     """
     width, inner, split = x.shape[-1], heads.num * heads.width, (heads.num, heads.width)
 

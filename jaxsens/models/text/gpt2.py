@@ -10,9 +10,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxsens.models.layers.basics import Dropout
+from jaxsens.models.layers.basics import Dropout, layer_norm
 from jaxsens.models.text.text_model import (
-    LAYER_NORM_EPSILON,
     Embedded,
     Logits,
     Mask,
@@ -20,7 +19,6 @@ from jaxsens.models.text.text_model import (
     TextModel,
     Tokens,
     dense,
-    layer_norm,
 )
 
 
@@ -62,8 +60,9 @@ class GPT2(TextModel):
       max_positions: size of the position table.
       dropout: rate on embeddings, attention weights and residual branches.
       normalised: whether embeddings are layer-normed (without parameters), so that noise of one
-        variance is the same for all text models. GPT-2 itself does not: there an embedding starts
-        at 0.02 a coordinate, and noise of variance 15 is two hundred times as large.
+        variance means the same for all text models. GPT-2 itself has no such norm: coordinates of
+        its word embeddings start with a standard deviation of 0.02, and noise of variance 15 is two
+        hundred times as large.
     """
 
     vocab_size: int
@@ -84,7 +83,7 @@ class GPT2(TextModel):
         out_std = 0.02 / math.sqrt(2 * self.depth)
         self.blocks = [PreNormBlock(self.heads, self.dropout, out_std) for _ in range(self.depth)]
         self.norm, self.head = layer_norm(), dense(self.num_classes, bias=False)
-        self.unit = nn.LayerNorm(epsilon=LAYER_NORM_EPSILON, use_bias=False, use_scale=False)
+        self.unit = layer_norm(learned=False)
 
     def embed(self, tokens: Tokens) -> Embedded:
         """Word + position, layer-normed if `normalised`."""

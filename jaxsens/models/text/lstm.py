@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxsens.models.layers.basics import Dropout, linear, uniform_fan_in
-from jaxsens.models.text.text_model import Embedded, Logits, Mask, TextModel, Tokens, layer_norm
+from jaxsens.models.layers.basics import Dropout, layer_norm, linear, uniform_fan_in
+from jaxsens.models.text.text_model import Embedded, Logits, Mask, TextModel, Tokens
 from jaxsens.text.special_ids import PAD_ID
 
 

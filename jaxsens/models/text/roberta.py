@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxsens.models.layers.basics import Dropout, gelu
+from jaxsens.models.layers.basics import Dropout, gelu, layer_norm
 from jaxsens.models.text.text_model import (
     Activation,
     Embedded,
@@ -19,7 +19,6 @@ from jaxsens.models.text.text_model import (
     TextModel,
     Tokens,
     dense,
-    layer_norm,
 )
 from jaxsens.text.special_ids import PAD_ID
 

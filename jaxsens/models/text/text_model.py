@@ -20,8 +20,6 @@ from jaxsens.incremental.attention_operation import Activation
 from jaxsens.models.layers.multi_head import Heads, multi_head_attention
 from jaxsens.text.special_ids import PAD_ID
 
-LAYER_NORM_EPSILON = 1e-5
-
 Tokens = Int[Array, "n T"]
 Embedded = Float[Array, "n T d"]
 Mask = Bool[Array, "n T"]
@@ -48,18 +46,13 @@ class TextModel(nn.Module, abc.ABC):
         """The rest of the network."""
 
     def embed_again(self, e: Embedded, mask: Mask) -> Embedded:
-        """What the authors' code does to embeddings that it is given: for most models nothing."""
+        """What the authors' code does once more to noisy embeddings; for most models nothing."""
         return e
 
 
 def dense(features: int, std: float = 0.02, *, bias: bool = True) -> nn.Dense:
     """A dense layer with weights N(0, std²) and biases 0, as in BERT and GPT-2."""
     return nn.Dense(features, use_bias=bias, kernel_init=nn.initializers.normal(std))
-
-
-def layer_norm() -> nn.LayerNorm:
-    """Layer norm with the papers' epsilon."""
-    return nn.LayerNorm(epsilon=LAYER_NORM_EPSILON)
 
 
 class MultiHeadAttention(nn.Module):

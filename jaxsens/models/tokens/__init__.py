@@ -1,1 +1,7 @@
 """Small models of token sequences, as the theory parts of the papers use them."""
+
+from jaxsens.models.tokens.bare_transformer import BareTransformer
+from jaxsens.models.tokens.token_attention import TokenAttention
+from jaxsens.models.tokens.token_mlp import TokenMLP
+
+__all__ = ["BareTransformer", "TokenAttention", "TokenMLP"]

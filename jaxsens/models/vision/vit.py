@@ -11,15 +11,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxsens.models.layers.basics import Dropout, gelu, linear, uniform_fan_in
+from jaxsens.models.layers.basics import Dropout, gelu, layer_norm, linear, uniform_fan_in
 from jaxsens.models.layers.multi_head import Heads, multi_head_attention
-
-LAYER_NORM_EPSILON = 1e-5
-
-
-def layer_norm(name: str | None = None) -> nn.LayerNorm:
-    """Layer norm with the papers' epsilon."""
-    return nn.LayerNorm(epsilon=LAYER_NORM_EPSILON, name=name)
 
 
 def shifted(x: Float[Array, "n H W C"]) -> Float[Array, "n H W 5*C"]:

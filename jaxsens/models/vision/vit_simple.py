@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxsens.models.layers.basics import linear, uniform_fan_in
+from jaxsens.models.layers.basics import layer_norm, linear, uniform_fan_in
 from jaxsens.models.layers.multi_head import Heads, multi_head_attention
-from jaxsens.models.vision.vit import FeedForward, layer_norm, patches
+from jaxsens.models.vision.vit import FeedForward, patches
 
 
 def sincos_positions(rows: int, columns: int, width: int) -> Float[np.ndarray, "T d"]:

@@ -16,9 +16,9 @@ def test_sizes_range_and_classes():
 
 def test_every_read_gives_the_same_images_and_the_splits_share_none():
     spec = data.spec("shapes")
-    first, again = (shapes.read("test", spec)[0] for _ in range(2))
+    first, again = (shapes.make("test", spec)[0] for _ in range(2))
     np.testing.assert_array_equal(first, again)
-    train = shapes.read("train", spec)[0]
+    train = shapes.make("train", spec)[0]
     both = np.concatenate([train, first]).reshape(2500, -1)
     assert len(np.unique(both, axis=0)) == 2500
 

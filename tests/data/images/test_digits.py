@@ -17,7 +17,7 @@ def test_shapes_and_range():
 def test_train_and_test_are_the_whole_set_once():
     splits = [data.load("digits", split) for split in ("train", "test")]
     x, y = (np.concatenate(parts) for parts in zip(*splits, strict=True))
-    bunch, order = load_digits(), digits.order(1797)
+    bunch, order = load_digits(), digits.split_order(1797)
     np.testing.assert_array_equal(np.sort(order), np.arange(1797))
     np.testing.assert_array_equal(x[..., 0], bunch.images[order] / 8 - 1)
     np.testing.assert_array_equal(y, bunch.target[order])
@@ -29,7 +29,7 @@ def test_the_split_does_not_change():
         11749869230777074271,
         4976686463289251617,
     ]
-    assert digits.order(8).tolist() == [3, 2, 1, 6, 0, 7, 4, 5]
+    assert digits.split_order(8).tolist() == [3, 2, 1, 6, 0, 7, 4, 5]
 
 
 def test_no_class_is_rare_in_either_split():

@@ -75,7 +75,7 @@ def test_data_dir_goes_before_the_environment(tmp_path, monkeypatch):
 
 def test_importing_imports_no_tensorflow():
     loaded = "[m for m in sys.modules if m.startswith('tensorflow')]"
-    code = f"import sys, jaxsens.data.text, jaxsens.tokenization; print({loaded})"
+    code = f"import sys, jaxsens.data.text, jaxsens.text.tokenization; print({loaded})"
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

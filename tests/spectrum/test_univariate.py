@@ -8,7 +8,7 @@ import pytest
 
 from jaxsens import boolean, spectrum
 from jaxsens.spectrum import MLP, Transformer
-from jaxsens.spectrum.krawtchouk import (
+from jaxsens.spectrum.univariate import (
     eigenvalues_from_taylor,
     moments,
     taylor_coefficients,

@@ -132,7 +132,7 @@ def taylor_coefficients(
 
     Args:
       psi: a function of complex NumPy arrays, analytic for |t| < R with R ≥ 1, real for real t.
-      radius: r; default the largest t up to 1.5 to which Ψ is real and finite on the real axis.
+      radius: R; default the largest t up to 1.5 to which Ψ is real and finite on the real axis.
         A circle close to the singularity gives coefficients that decay geometrically as good a
         relative precision as the others.
 

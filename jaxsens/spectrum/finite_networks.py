@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from jaxsens.spectrum.architectures import MLP, Activation, Architecture, Transformer
 
-#: The number that need not grow: the width of the heads, or how many there are.
+#: What need not grow with the width: the width of the heads ("sqrt") or their number ("linear").
 SMALL = 4
 
 _normal = nn.initializers.normal(1.0)
@@ -53,7 +53,7 @@ class FiniteMLP(nn.Module):
 
     @nn.compact
     def features(self, x: Float[Array, "n d"]) -> Float[Array, "n m"]:
-        """H with f(x) = ⟨h(x), v⟩ for v of N(0, 1): what the last layer sees, with its scale."""
+        """What the last layer sees, with its scale: h in f(x) = ⟨h(x), v⟩, v of N(0, 1)."""
         weight, bias = self.architecture.weight_variance, self.architecture.bias_variance
         for _ in range(self.architecture.depth):
             x = activation(self.architecture.activation)(Dense(self.width, weight, bias)(x))
@@ -80,7 +80,7 @@ class FiniteTransformer(nn.Module):
 
     @nn.compact
     def features(self, x: Float[Array, "n d"]) -> Float[Array, "n m"]:
-        """H with f(x) = ⟨h(x), v⟩ for v of N(0, 1): what the last layer sees, with its scale."""
+        """What the last layer sees, with its scale: h in f(x) = ⟨h(x), v⟩, v of N(0, 1)."""
         a = self.architecture
         x = x.reshape(len(x), a.tokens, a.width(x.shape[1]))
         if a.embed:
@@ -138,10 +138,17 @@ class Attention(nn.Module):
         return Dense(self.width, name="out")(heads.reshape(*heads.shape[:2], -1))
 
 
-def finite(architecture: Architecture, width: int) -> Any:
-    """The Flax module of an architecture.
+def finite_network(architecture: Architecture, width: int) -> Any:
+    """The network of an architecture at finite width, as a Flax module with one output.
 
-    >>> type(finite(MLP(), 16)).__name__
+    Args:
+      architecture: an `MLP` or a `Transformer`.
+      width: of its layers, and how many heads there are or how wide they are; see the module.
+
+    Returns:
+      A module with `__call__`, (n, d) → (n,), and `features`, (n, d) → (n, m), for the CK.
+
+    >>> type(finite_network(MLP(), 16)).__name__
     'FiniteMLP'
     """
     if isinstance(architecture, MLP):

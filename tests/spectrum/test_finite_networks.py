@@ -28,7 +28,7 @@ def initialised(model, seed):
 
 
 def test_the_tangent_kernel_is_the_products_of_gradients():
-    model = spectrum.finite(ARCHITECTURES["mlp"], 8)
+    model = spectrum.finite_network(ARCHITECTURES["mlp"], 8)
     params, x = initialised(model, 0), boolean.cube(D)[:5]
     kernel = spectrum.empirical_ntk(model.apply, params, x)
     jacobian = jax.jit(jax.jacrev(lambda p: model.apply(p, x)))(params)
@@ -54,7 +54,7 @@ def test_several_outputs_are_averaged():
 
 @pytest.mark.parametrize("name", ["mlp", "attention"])
 def test_the_readout_sees_the_features(name):
-    model = spectrum.finite(ARCHITECTURES[name], 8)
+    model = spectrum.finite_network(ARCHITECTURES[name], 8)
     params, x = initialised(model, 1), boolean.cube(D)
     h = features(model)(params, x)
     np.testing.assert_allclose(model.apply(params, x), h @ params["params"]["readout"], rtol=1e-5)
@@ -74,9 +74,9 @@ def over_keys(model, kernel, num):
 @pytest.mark.parametrize("name", ["mlp", "attention"])
 def test_the_average_over_seeds_is_the_limit(name):
     # Of one hidden layer the mean of the conjugate kernel is the limit at any width.
-    model = spectrum.finite(ARCHITECTURES[name], 16)
+    model = spectrum.finite_network(ARCHITECTURES[name], 16)
     found = over_keys(model, lambda p, x: spectrum.empirical_ck(features(model), p, x), 60)
-    average = spectrum.over_seeds(found)
+    average = spectrum.average_over_seeds(found)
     limit = spectrum.cube_kernels(ARCHITECTURES[name], D)["ck"]
     z = (average.mean - limit) / np.maximum(average.stderr, 1e-5 * limit.max())
     assert np.sqrt(np.mean(z**2)) < 2
@@ -88,7 +88,7 @@ def test_wider_is_closer(name):
     limit = spectrum.cube_kernels(ARCHITECTURES[name], D)["ntk"]
     errors = []
     for width in (8, 160):
-        model = spectrum.finite(ARCHITECTURES[name], width)
+        model = spectrum.finite_network(ARCHITECTURES[name], width)
         kernels = over_keys(model, lambda p, x, m=model: spectrum.empirical_ntk(m.apply, p, x), 4)
         gaps = [np.linalg.norm(kernel - limit) for kernel in kernels]
         errors.append(np.mean(gaps) / np.linalg.norm(limit))
@@ -98,9 +98,9 @@ def test_wider_is_closer(name):
 
 def test_intervals():
     rng = np.random.default_rng(0)
-    average = spectrum.over_seeds(rng.normal(size=(20, 20)) for _ in range(10))
+    average = spectrum.average_over_seeds(rng.normal(size=(20, 20)) for _ in range(10))
     low, high = average.ci(0.95)
     covered = float(np.mean((low <= 0) & (high >= 0)))
     assert abs(covered - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 400)
     with pytest.raises(ValueError, match="at least 2 seeds, got 1"):
-        spectrum.over_seeds([np.ones((1, 1))])
+        spectrum.average_over_seeds([np.ones((1, 1))])

@@ -14,7 +14,7 @@ X = boolean.cube(3)
 
 
 def finite_mlp():
-    return spectrum.finite(MLP(depth=1, activation="erf"), 16)
+    return spectrum.finite_network(MLP(depth=1, activation="erf"), 16)
 
 
 class Normed(nn.Module):

@@ -19,13 +19,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxsens.spectrum.architectures import Kind
+from jaxsens.spectrum.architectures import KernelKind
 from jaxsens.spectrum.empirical import (
     ApplyFn,
     SeedAverage,
+    average_over_seeds,
     empirical_ck,
     empirical_ntk,
-    over_seeds,
 )
 
 #: (variables, key) → variables after training.
@@ -40,8 +40,8 @@ def flax_kernels(
     num_seeds: int = 8,
     train: Train | None = None,
     feature_fn: ApplyFn | None = None,
-    kinds: tuple[Kind, ...] = ("ck", "ntk"),
-) -> dict[Kind, SeedAverage]:
+    kinds: tuple[KernelKind, ...] = ("ck", "ntk"),
+) -> dict[KernelKind, SeedAverage]:
     """Both kernels of a Flax model, averaged over differently initialised copies.
 
     Args:
@@ -71,7 +71,7 @@ def flax_kernels(
         raise ValueError(f"num_seeds must be at least 2 for an interval; got {num_seeds}")
     feature_fn = readout_features(model) if feature_fn is None else feature_fn
     initialise, features = jax.jit(model.init), jax.jit(feature_fn)
-    kernels: dict[Kind, list[Array]] = {kind: [] for kind in kinds}
+    kernels: dict[KernelKind, list[Array]] = {kind: [] for kind in kinds}
     apply_fn: ApplyFn = model.apply  # type: ignore[assignment]
     for seed in range(num_seeds):
         init_key, train_key = jax.random.split(jax.random.fold_in(key, seed))
@@ -85,7 +85,7 @@ def flax_kernels(
                 if kind == "ck"
                 else empirical_ntk(apply_fn, variables, x, mask=weights)
             )
-    return {kind: over_seeds(found) for kind, found in kernels.items()}
+    return {kind: average_over_seeds(found) for kind, found in kernels.items()}
 
 
 def readout_features(model: nn.Module) -> ApplyFn:

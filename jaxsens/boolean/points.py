@@ -19,10 +19,10 @@ from jaxtyping import Array, Float, Int, Num, Shaped
 
 from jaxsens.core import memory
 
-Order = Literal["binary", "gray", "weight"]
+PointOrder = Literal["binary", "gray", "weight"]
 
 
-def cube(d: int, *, order: Order = "binary", dtype: Any = jnp.float32) -> Num[Array, "N d"]:
+def cube(d: int, *, order: PointOrder = "binary", dtype: Any = jnp.float32) -> Num[Array, "N d"]:
     """All N = 2^d points of the cube.
 
     Args:
@@ -50,7 +50,7 @@ def _points(points: Int[np.ndarray, " N"], d: int, dtype: Any) -> Num[np.ndarray
     return (1 - 2 * bits).astype(dtype)
 
 
-def _ordered(d: int, order: Order) -> Int[np.ndarray, " N"]:
+def _ordered(d: int, order: PointOrder) -> Int[np.ndarray, " N"]:
     points = np.arange(2**d)
     if order == "binary":
         return points
