@@ -202,7 +202,7 @@ def _deciding(
     name: str,
     lead: MeanOverRuns | None,
     outcome: Outcome,
-    others: Mapping[str, float] = MappingProxyType({}),
+    others: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The fields of a claim that a lead decides; a lead that there is not is None."""
     return {

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -19,6 +18,7 @@ from jaxsens import (
     sensitivity,
 )
 from jaxsens.core.intervals import mean_interval
+from jaxsens.data.images import cifar10c
 from jaxsens.measurement.sharpness_estimate import SharpnessEstimate
 from jaxsens.run import load_experiment, main
 
@@ -239,22 +239,31 @@ def test_the_released_sharpness_takes_the_statistics_of_the_batch():
         np.testing.assert_allclose(changes, expected, rtol=1e-4)
 
 
-def test_what_hardly_matters_is_told_from_what_has_no_effect():
-    ablations = load_experiment("ablations")
-    variants = ablations.Config().resolved("quick").variants()
-    noise = np.random.default_rng(0).normal(0, 0.01, (4, 400))
+@pytest.fixture(scope="module")
+def estimate_of():
+    """`estimate_of(values)`: an estimate with these sensitivities of its examples."""
     made = sensitivity(
         *(lambda _, x: x.reshape(len(x), -1), (), np.zeros((2, 4, 4, 1), np.float32)),
         *(Perturbation(Patches(4), Gaussian(sigma=1.0)), 1),
         key=jax.random.key(0),
     )
 
+    def estimate(values):
+        counts = np.ones((len(values), 1), np.int64)
+        return dataclasses.replace(made, totals=values[:, None], counts=counts)
+
+    return estimate
+
+
+def test_what_hardly_matters_is_told_from_what_has_no_effect(estimate_of):
+    ablations = load_experiment("ablations")
+    variants = ablations.Config().resolved("quick").variants()
+    noise = np.random.default_rng(0).normal(0, 0.01, (4, 400))
+
     def estimated(*means):
         names = [each.name for each in (*variants.depths, variants.reference)]
-        return {
-            name: dataclasses.replace(made, totals=row[:, None], counts=np.ones((400, 1), np.int64))
-            for name, row in zip(names, np.array(means)[:, None] + noise, strict=True)
-        }
+        values = np.array(means)[:, None] + noise
+        return {name: estimate_of(row) for name, row in zip(names, values, strict=True)}
 
     def holds(*means):
         claims = ablations.claims.effect_claims(
@@ -267,14 +276,14 @@ def test_what_hardly_matters_is_told_from_what_has_no_effect():
     assert holds(0.1, 0.15, 0.3, 0.4) == [False, False]
 
 
-def test_two_estimators_order_models_alike_where_intervals_tell_them_apart():
+def test_two_estimators_order_models_alike_where_intervals_tell_them_apart(estimate_of):
     estimators = load_experiment("estimators")
     specs = estimators.Config(models=("mlp-leaky", "cnn")).resolved("quick").model_specs()
 
     def holds(definition, released):
         found = {
             each.name: {
-                name: SimpleNamespace(mean=value, per_example=value + np.tile([-0.01, 0.01], 20))
+                name: estimate_of(value + np.tile([-0.01, 0.01], 20))
                 for name, value in (
                     (estimators.measuring.DEFINITION, one),
                     (estimators.measuring.RELEASED, other),
@@ -329,7 +338,7 @@ def test_official_files_are_tested_on_the_rows_of_their_severity(tmp_path, monke
     x, y = rng.uniform(-1, 1, (num, 32, 32, 3)).astype(np.float32), np.arange(num, dtype=np.int32)
     fake = robustness.loading.loading.Images(x, y, x, y)
     monkeypatch.setattr(robustness.loading.loading, "load", lambda config, data_dir: fake)
-    monkeypatch.setattr(data.cifar10c, "NUM_IMAGES", num)
+    monkeypatch.setattr(cifar10c, "NUM_IMAGES", num)
     official = rng.integers(0, 256, (5 * num, 32, 32, 3), np.uint8)
     (tmp_path / "CIFAR-10-C").mkdir()
     np.save(tmp_path / "CIFAR-10-C" / "fog.npy", official)

@@ -320,6 +320,14 @@ def test_a_last_pair_learned_late_hides_the_hump_from_one_of_both_windows():
     assert [claim.holds for claim in claims.hump_claims(found)] == [False, False, True, True]
 
 
+def test_claims_of_runs_that_generalise_have_their_numbers(check_claims):
+    found = claims.claims_of(outcome(STAYS + 4))
+    assert len(found) > 15
+    check_claims([dataclasses.asdict(claim) for claim in found])
+    (lead,) = [c for c in found if "authors': both operands, absolute: covers 10 %" in c.statement]
+    assert (lead.values, lead.interval, lead.num_seeds) == ({"lead in epochs": 300}, (300, 300), 3)
+
+
 def test_figures_of_made_up_curves(tmp_path):
     with RunFolder.open(tmp_path / "run", "x", {}) as folder:
         for figure in grokking.figures.figures_of(outcome(STAYS), folder):
@@ -335,9 +343,10 @@ TINY = (
 )
 
 
-def test_a_tiny_run(tmp_path):
+def test_a_tiny_run(tmp_path, check_claims):
     assert main([*TINY.split(), "--workdir", "run"]) == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
+    check_claims(results["claims"])
     assert "no run generalised" in results["summary"]
     assert {table["title"] for table in results["tables"]} == {
         "Addition mod 5: runs",

@@ -259,14 +259,22 @@ def test_bad_flags_are_one_line(flags, message, capsys, tmp_path, monkeypatch):
     assert error.count("\n") == 1
 
 
-def run_tiny(tmp_path, flags):
-    assert main(f"{TINY} {flags} --workdir run".split()) == 0
-    return json.loads((tmp_path / "run" / "results.json").read_text())
+@pytest.fixture
+def run_tiny(tmp_path, check_claims):
+    """`run_tiny(flags) -> results`."""
+
+    def run(flags):
+        assert main(f"{TINY} {flags} --workdir run".split()) == 0
+        results = json.loads((tmp_path / "run" / "results.json").read_text())
+        check_claims(results["claims"])
+        return results
+
+    return run
 
 
 @pytest.mark.slow
-def test_other_depths_have_rows_a_figure_and_a_claim(tmp_path):
-    results = run_tiny(tmp_path, "--models roberta-softmax lstm --depths 2")
+def test_other_depths_have_rows_a_figure_and_a_claim(run_tiny):
+    results = run_tiny("--models roberta-softmax lstm --depths 2")
     assert [row[0] for row in results["tables"][0]["rows"]] == [
         *("RoBERTa", "LSTM", "RoBERTa, 2 layers", "LSTM, 2 layers", "LSTM, frozen")
     ]
@@ -275,8 +283,8 @@ def test_other_depths_have_rows_a_figure_and_a_claim(tmp_path):
     assert "Every RoBERTa is less sensitive than every LSTM, whatever their depths" in statements
 
 
-def test_a_tiny_run(tmp_path, capsys):
-    results = run_tiny(tmp_path, "--models roberta-softmax lstm")
+def test_a_tiny_run(run_tiny, tmp_path, capsys):
+    results = run_tiny("--models roberta-softmax lstm")
     sensitivity, ways, authors = results["tables"]
     assert [row[0] for row in sensitivity["rows"]] == ["RoBERTa", "LSTM", "LSTM, frozen"]
     assert [row[0] for row in ways["rows"]] == ["RoBERTa", "LSTM"]

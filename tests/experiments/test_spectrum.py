@@ -79,6 +79,13 @@ def test_exact_statements(finished):
     assert "float64" in results["summary"]
 
 
+def test_claims_have_their_numbers(finished, check_claims):
+    results, _ = finished
+    check_claims(results["claims"])
+    (stated,) = [c for c in results["claims"] if c["statement"].endswith("one token (T = 1)")]
+    assert stated["values"]["kernels as stated"] == stated["values"]["kernels"] > 0
+
+
 def test_figures_are_drawn(finished):
     results, folder = finished
     assert len(results["figures"]) == 5

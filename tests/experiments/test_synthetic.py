@@ -215,6 +215,13 @@ def test_a_tiny_run_reports_everything(finished):
         assert (folder / figure["file"]).stat().st_size > 2_000
 
 
+def test_claims_have_their_numbers(finished, check_claims):
+    results, _ = finished
+    check_claims(results["claims"])
+    over_seeds = [c for c in results["claims"] if "exchanged sparse tokens →" in c["statement"]]
+    assert {claim["num_seeds"] for claim in over_seeds} == {2}
+
+
 def test_a_resumed_run_repeats_nothing_and_ends_the_same(finished, tmp_path, monkeypatch):
     results, folder = finished
     (tmp_path / "run").mkdir()

@@ -143,7 +143,7 @@ def test_folder_without_permission(tmp_path):
 
 HOLD = """
 import sys
-from jaxsens.runfolder import RunFolder
+from jaxsens.reporting.run_folder import RunFolder
 folder = RunFolder.open(sys.argv[1], "fig4", {})
 print("open", flush=True)
 sys.stdin.read()
@@ -266,7 +266,7 @@ def test_appending_reads_no_more_than_the_torn_line(torn):
 
 APPEND = """
 import sys
-from jaxsens.runfolder import RunFolder
+from jaxsens.reporting.run_folder import RunFolder
 folder = RunFolder.open(sys.argv[1], "fig4", {})
 for epoch in range(10**9):
     folder.append({"epoch": epoch})
@@ -290,7 +290,7 @@ def test_killed_while_appending_loses_no_reported_record(tmp_path):
 
 REPLACE = """
 import sys
-from jaxsens.runfolder import write_atomic
+from jaxsens.reporting.run_folder import write_atomic
 for i in range(10**9):
     write_atomic(sys.argv[1], "ab"[i % 2] * 3_000_000)
     print(i, flush=True)
