@@ -1,9 +1,9 @@
 """The command line: `python -m jaxsens.run --exp NAME [--preset quick|small|paper] [any field]`.
 
-An experiment is a module of `experiments/` with a `Config`, an `ExperimentConfig` whose fields are
-the flags and declare their bounds, `PRESETS` and `COST` by preset, `load(config, data_dir)` and
-`run(config, data, folder)`. Data is loaded, and what depends on its size checked, before a folder
-is created, so that what can fail early fails early.
+An experiment is a folder of `experiments/` with the names of `jaxsens.cli.experiment.Experiment`:
+`Config`, `PRESETS`, `COST`, `load` and `run`. Data is loaded, and what depends on its size checked,
+before a folder is created, so that what can fail early fails early. What `run` finds is completed
+here by what made it: experiment, config, environment, seconds and the command.
 
 Exit status: 0 done, 1 failed, 2 bad arguments or data, 75 interrupted (the same command resumes).
 An error that nobody foresaw ends with one line, too: its traceback is in the folder's error.log.
@@ -16,17 +16,19 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from jaxsens.cli import failures, flags, signals
 from jaxsens.cli.command import reproduce
 from jaxsens.cli.discovery import experiment_names, listing, load_experiment
+from jaxsens.cli.experiment import Experiment
 from jaxsens.cli.flags import Options, resolved
 from jaxsens.core import fingerprint, runtime
 from jaxsens.data import DatasetNotFoundError
 from jaxsens.reporting import report
+from jaxsens.reporting.environment import environment
 from jaxsens.reporting.progress import say
+from jaxsens.reporting.records import total_seconds
 from jaxsens.reporting.results import Results
 from jaxsens.reporting.run_folder import RunFolder, RunLostError, WorkdirError, default_folder
 from jaxsens.training.trainer import TrainingDivergedError
@@ -76,7 +78,7 @@ def _main(arguments: list[str]) -> int:
     return _run(experiment, options, config)
 
 
-def _run(experiment: ModuleType, options: Options, config: Any) -> int:
+def _run(experiment: Experiment, options: Options, config: Any) -> int:
     started = time.monotonic()
     fields = dataclasses.asdict(config)
     path = options.workdir or default_folder(options.exp, fields)
@@ -93,7 +95,7 @@ def _run(experiment: ModuleType, options: Options, config: Any) -> int:
     return 0
 
 
-def _make(experiment: ModuleType, options: Options, config: Any, path: Path) -> Results:
+def _make(experiment: Experiment, options: Options, config: Any, path: Path) -> Results:
     """Runs the experiment to its end, or goes on where it was."""
     with contextlib.ExitStack() as stack:
         with _usage():
@@ -112,14 +114,21 @@ def _make(experiment: ModuleType, options: Options, config: Any, path: Path) -> 
                 f"they would have given: {', '.join(folder.changes)}"
             )
         with failures.logged(folder, EXPLAINED):
-            results = experiment.run(config, data, folder)
+            results = Results.of(
+                experiment.run(config, data, folder),
+                experiment=options.exp,
+                config=dataclasses.asdict(config),
+                environment=environment(),
+                seconds=total_seconds(folder),
+                command=reproduce(options.exp, experiment, config),
+            )
             folder.require_held()
-            report.write(results, path, reproduce(options.exp, experiment, config))
+            report.write(results, path)
             folder.write_results(results)
     return results
 
 
-def _show(experiment: ModuleType, options: Options, config: Any, path: Path) -> Results:
+def _show(experiment: Experiment, options: Options, config: Any, path: Path) -> Results:
     """The results of a finished run, and its report again if that is missing."""
     with _usage():
         data = None
@@ -133,7 +142,9 @@ def _show(experiment: ModuleType, options: Options, config: Any, path: Path) -> 
         results = folder.results()
     if not (path / "report.html").exists():
         try:
-            report.write(results, path, reproduce(options.exp, experiment, config))
+            # Runs of earlier versions do not know their command.
+            command = results.command or reproduce(options.exp, experiment, config)
+            report.write(dataclasses.replace(results, command=command), path)
         except OSError as error:
             say(f"report.html is missing and cannot be made again: {error}")
     return results

@@ -14,10 +14,12 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxsens import Gaussian, OverlappingPatches, Patches, Perturbation, data
 from jaxsens.cli.bounds import Range, Several, Variance
+from jaxsens.cli.config import Preset
 from jaxsens.training.objectives import SensitivityRegularized
 
-from .paper import ModelName, Preset
-from .study import Arm, ComparisonConfig
+from .config import ComparisonConfig
+from .models import ModelSpec
+from .paper import ModelName
 
 Intervention = Literal["regularise", "augment"]
 ConfigT = TypeVar("ConfigT", bound="InterventionConfig")
@@ -92,26 +94,26 @@ class InterventionConfig(ComparisonConfig):
         default = tuple(model for model in config.models if model == "vit-small") or config.models
         return dataclasses.replace(config, intervene_on=config.intervene_on or default)
 
-    def arms(self) -> list[Arm]:
+    def model_specs(self) -> list[ModelSpec]:
         """The models as they are, each followed by its interventions."""
         found = []
-        for base in super().arms():
+        for base in super().model_specs():
             found.append(base)
             if base.name in self.intervene_on:
                 found += [self.intervened(base, each) for each in self.interventions]
         return found
 
-    def pairs(self, arms: Sequence[Arm]) -> list[tuple[Arm, Arm]]:
-        """Every arm with an intervention, beside the one without."""
-        by_name = {each.name: each for each in arms}
+    def pairs(self, specs: Sequence[ModelSpec]) -> list[tuple[ModelSpec, ModelSpec]]:
+        """Every model with an intervention, beside the one without."""
+        by_name = {spec.name: spec for spec in specs}
         return [
             (by_name[f"{model}-{each}"], by_name[model])
             for model in self.intervene_on
             for each in self.interventions
         ]
 
-    def intervened(self, base: Arm, intervention: Intervention) -> Arm:
-        """The arm with one intervention, from the same first weights and in the same order."""
+    def intervened(self, base: ModelSpec, intervention: Intervention) -> ModelSpec:
+        """The model with one intervention, from the same first weights and in the same order."""
         rate = RATES.get((self.dataset, base.name, intervention), base.recipe.learning_rate)
         recipe = dataclasses.replace(base.recipe, learning_rate=self.learning_rate or rate)
         return dataclasses.replace(

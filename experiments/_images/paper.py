@@ -10,9 +10,9 @@ from typing import Literal
 
 import flax.linen as nn
 
+from jaxsens.cli.config import Preset
 from jaxsens.models import CNN, MLP, ConvMixer, DenseNet, ResNet, ViTSimple, ViTSmall
 
-Preset = Literal["quick", "small", "paper"]
 ModelName = Literal[
     "mlp-leaky",
     "mlp-sigmoid",
@@ -86,8 +86,20 @@ SCALES: dict[Preset, Scale] = {
 
 
 @dataclass(frozen=True)
-class Task:
-    """A dataset as the paper uses it; `scales` replaces those of `SCALES`."""
+class ImageSetting:
+    """A dataset as the paper uses it: how its images are edited, and which models learn them.
+
+    Attributes:
+      figure: the paper's figure.
+      patch: side of a patch in pixels.
+      edit: what happens to a patch.
+      variance: of the noise on a patch.
+      batch_size: images of a step.
+      models: those that the paper trains on it.
+      orderings: what the paper says of them: (less, more sensitive).
+      binary: whether labels are digit < 5 against digit >= 5.
+      scales: replace those of `SCALES`.
+    """
 
     figure: str
     patch: int
@@ -153,10 +165,10 @@ _COLOUR_MODELS: dict[ModelName, ModelSetting] = {
 #: Twenty thousand images and two cores: about an hour.
 _SMALL_COLOUR = Scale(8, 4, num_measured=300, tolerance=0.01, num_accuracy=2000, reduced=True)
 
-TASKS: dict[str, Task] = {
+SETTINGS: dict[str, ImageSetting] = {
     # Not in the paper: its models and noise on 8×8 images, so that the direction shows in minutes.
     # The CNN's learning rate is ten times that of Fashion-MNIST, for forty times fewer images.
-    "digits": Task(
+    "digits": ImageSetting(
         figure="like Fig. 4",
         patch=2,
         edit="gaussian",
@@ -173,7 +185,7 @@ TASKS: dict[str, Task] = {
     # Not in the paper: generated images of CIFAR-10's size, with its noise. For twenty-five times
     # fewer images, learning rates of the convolutional networks are larger and the ViT has Adam as
     # in Fig. 12: with SGD it stays at 16 % accuracy.
-    "shapes": Task(
+    "shapes": ImageSetting(
         figure="like Fig. 6",
         patch=4,
         edit="gaussian",
@@ -206,7 +218,7 @@ TASKS: dict[str, Task] = {
     ),
     # Digit < 5 against ≥ 5. The paper does not say what replaces a patch; here, the same patch of
     # another image.
-    "mnist": Task(
+    "mnist": ImageSetting(
         figure="Fig. 11",
         patch=7,
         edit="donor",
@@ -219,7 +231,7 @@ TASKS: dict[str, Task] = {
         orderings=(("vit-small", "mlp-leaky"),),
         binary=True,
     ),
-    "fashion_mnist": Task(
+    "fashion_mnist": ImageSetting(
         figure="Fig. 4",
         patch=4,
         edit="gaussian",
@@ -235,7 +247,7 @@ TASKS: dict[str, Task] = {
         },
         orderings=_ORDER,
     ),
-    "cifar10": Task(
+    "cifar10": ImageSetting(
         figure="Fig. 6",
         patch=4,
         edit="gaussian",
@@ -248,7 +260,7 @@ TASKS: dict[str, Task] = {
             "small": _SMALL_COLOUR,
         },
     ),
-    "svhn": Task(
+    "svhn": ImageSetting(
         figure="Fig. 5",
         patch=4,
         edit="gaussian",

@@ -16,33 +16,28 @@ trained as the mark that all of them should stay below.
 """
 
 import dataclasses
-import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from jaxsens import data
 from jaxsens.cli.bounds import Depth, Epochs, Range, Rate, Several
-from jaxsens.core.intervals import bonferroni, mean_interval, paired_difference
-from jaxsens.reporting.environment import environment
-from jaxsens.reporting.results import Claim, Results
+from jaxsens.cli.config import Preset
+from jaxsens.reporting.results import Findings
 from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.training.trainer import Recipe
 
-from .._common import views
-from .._common.study import seconds
-from .._images import views as image_views
-from .._images.paper import ModelName, Preset
-from .._images.study import Arm, ImageConfig, Images, arm, estimate_of, load, train
+from .._common.claims import less_sensitive
+from .._common.figures import final_figure, training_figure
+from .._images.config import ImageConfig
+from .._images.loading import Images, load
+from .._images.models import ModelSpec
+from .._images.tables import sensitivity_table
+from .._images.training import train_and_measure
+from .claims import below_reference_claims, effect_claims
+from .paper import DEPTHS, HEADS, REDUCED_DEPTHS, REDUCED_HEADS, REFERENCE
+from .variants import Variants
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
-
-#: The convolutional network that the ViTs are held against.
-REFERENCE: dict[str, ModelName] = {"digits": "cnn", "fashion_mnist": "cnn", "cifar10": "resnet"}
-#: Depths and heads tried; on CIFAR-10 the paper's, elsewhere around the dataset's own model.
-DEPTHS = {"digits": (1, 2, 3), "fashion_mnist": (1, 2, 3), "cifar10": (4, 8, 10)}
-HEADS = {"digits": (4, 8, 12), "fashion_mnist": (4, 8, 12), "cifar10": (16, 24, 32)}
-REDUCED_DEPTHS, REDUCED_HEADS = (2, 3, 4), (2, 3, 4)
-
 
 #: Each head is 64 wide: a thousand of them are already far beyond any image.
 Heads = Annotated[int, Range(1, 1024)]
@@ -79,9 +74,20 @@ class Config(ImageConfig):
             heads=config.heads or (REDUCED_HEADS if reduced else HEADS[config.dataset]),
         )
 
-    def arms(self) -> list[Arm]:
+    def variants(self) -> Variants:
         """The reference, the ViT and its variants."""
-        return arms_of(self).all()
+        vit = self.model_spec("vit-small")
+        adam = Recipe(
+            *("adam", self.adam_rate, vit.recipe.batch_size, "step"),
+            decay=0.5,
+            decay_epochs=self.adam_decay_epochs,
+        )
+        reference = self.model_spec(REFERENCE[self.dataset])
+        return Variants.of(vit, reference, adam=adam, depths=self.depths, heads=self.heads)
+
+    def model_specs(self) -> list[ModelSpec]:
+        """All that is trained."""
+        return self.variants().all()
 
 
 PRESETS = {
@@ -100,126 +106,29 @@ COST = {
 }
 
 
-@dataclass(frozen=True)
-class Arms:
-    """The reference, the ViT as it is, and its variants by what was changed."""
-
-    reference: Arm
-    base: Arm
-    adam: Arm
-    depths: tuple[Arm, ...]
-    heads: tuple[Arm, ...]
-
-    def all(self) -> list[Arm]:
-        """Every arm once; the ViT as it is stands among its depths and heads too."""
-        arms = (self.reference, self.base, self.adam, *self.depths, *self.heads)
-        return list({each.name: each for each in arms}.values())
-
-
-def arms_of(config: Config) -> Arms:
-    """What is trained."""
-    base = arm(config, "vit-small")
-    base = dataclasses.replace(base, label=f"{base.label}, SGD")
-
-    def variant(field: Literal["depth", "heads"], value: int) -> Arm:
-        if getattr(base.model, field) == value:
-            return base
-        changed: dict[str, Any] = {field: value}
-        return dataclasses.replace(
-            base,
-            name=f"vit-small-{field}-{value}",
-            label=f"{field} {value}",
-            model=base.model.clone(**changed),
-            paper=None,
-        )
-
-    adam = Recipe(
-        *("adam", config.adam_rate, base.recipe.batch_size, "step"),
-        decay=0.5,
-        decay_epochs=config.adam_decay_epochs,
-    )
-    return Arms(
-        reference=arm(config, REFERENCE[config.dataset]),
-        base=base,
-        adam=dataclasses.replace(
-            base, name="vit-small-adam", label="ViT-small, Adam", recipe=adam, paper=None
-        ),
-        depths=tuple(variant("depth", value) for value in config.depths),
-        heads=tuple(variant("heads", value) for value in config.heads),
-    )
-
-
-def run(config: Config, images: Images, folder: RunFolder) -> Results:
+def run(config: Config, images: Images, folder: RunFolder) -> Findings:
     """Trains, measures, compares."""
-    arms = arms_of(config)
-    for each in arms.all():
-        train(config, images, each, folder)
-    estimates = {each.name: estimate_of(folder, each) for each in arms.all()}
-    below = [
-        views.less_sensitive(each, arms.reference, estimates)
-        for each in arms.all()
-        if each is not arms.reference
-    ]
-    title = data.spec(config.dataset).title
-    return Results(
-        experiment="ablations",
-        title=f"Optimiser, depth and heads: {title}",
+    variants = config.variants()
+    reference, specs = variants.reference, variants.all()
+    estimates = train_and_measure(config, images, specs, folder)
+    below = below_reference_claims(variants, estimates)
+    by_optimizer = (variants.base, variants.adam, reference)
+    return Findings(
+        title=f"Optimiser, depth and heads: {data.spec(config.dataset).title}",
         summary=f"{sum(claim.holds for claim in below)} of {len(below)} variants of the ViT are "
-        f"less sensitive than {arms.reference.label}.",
+        f"less sensitive than {reference.label}.",
         claims=(
             *below,
-            views.less_sensitive(arms.base, arms.adam, estimates),
-            *_hardly_matters("Depth", arms.depths, arms.reference, estimates),
-            *_hardly_matters("The number of heads", arms.heads, arms.reference, estimates),
+            less_sensitive(variants.base, variants.adam, estimates),
+            *effect_claims("Depth", variants.depths, reference, estimates),
+            *effect_claims("The number of heads", variants.heads, reference, estimates),
         ),
-        tables=(image_views.sensitivity_table(config, images, arms.all(), estimates, folder),),
+        tables=(sensitivity_table(config, images, specs, estimates, folder),),
         figures=(
-            views.training_figure(
-                (arms.base, arms.adam, arms.reference), folder, "like Fig. 12", "optimisers"
-            ),
-            views.training_figure(
-                (*arms.depths, arms.reference), folder, "like Fig. 13, depth", "depths"
-            ),
-            views.training_figure(
-                (*arms.heads, arms.reference), folder, "like Fig. 13, heads", "heads"
-            ),
-            views.final_figure(config.epochs, arms.all(), estimates, folder),
+            training_figure(by_optimizer, folder, "like Fig. 12", "optimisers"),
+            training_figure((*variants.depths, reference), folder, "like Fig. 13, depth", "depths"),
+            training_figure((*variants.heads, reference), folder, "like Fig. 13, heads", "heads"),
+            final_figure(config.epochs, specs, estimates, folder),
         ),
         values={name: estimate.summary() for name, estimate in estimates.items()},
-        config=dataclasses.asdict(config),
-        environment=environment(),
-        seconds=seconds(folder),
     )
-
-
-def _hardly_matters(
-    what: str, variants: tuple[Arm, ...], reference: Arm, estimates: views.Estimates
-) -> list[Claim]:
-    """The paper's claim, no effect, and the weaker one that the effect is small."""
-    least, most = (pick(variants, key=lambda e: estimates[e.name].mean) for pick in (min, max))
-    low_v, high_v, reference_v = (
-        estimates[each.name].per_example for each in (least, most, reference)
-    )
-    # The largest of all differences is rarely 0: its interval allows for the choice (Bonferroni).
-    num_pairs = max(1, math.comb(len(variants), 2))
-    effect = paired_difference(high_v, low_v, (0.0, 1.0), bonferroni(0.95, num_pairs))
-    gap = paired_difference(reference_v, high_v, (0.0, 1.0))
-    less = mean_interval(reference_v - 2 * high_v + low_v, (-2.0, 2.0))
-    means = ", ".join(f"{each.label} {estimates[each.name].mean:.4f}" for each in variants)
-    return [
-        Claim(
-            statement=f"{what} has no effect on the ViT's sensitivity that shows",
-            paper="no effect, by eye in the figures",
-            measured=f"{means}; largest difference {effect.mean:.4f}, 95 % interval, corrected "
-            f"for {num_pairs} pairs, {effect.low:.4f} to {effect.high:.4f}",
-            holds=effect.low <= 0,
-        ),
-        Claim(
-            statement=f"{what} moves the ViT's sensitivity by less than the gap to "
-            f"{reference.label}",
-            paper="not stated",
-            measured=f"largest difference {effect.mean:.4f}, gap {gap.mean:.4f}; gap minus "
-            f"difference, 95 % interval {less.low:.4f} to {less.high:.4f}",
-            holds=less.low > 0,
-        ),
-    ]

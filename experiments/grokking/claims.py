@@ -1,18 +1,26 @@
-"""Claims and tables of the experiment `grokking`, from its raw curves."""
+"""Claims and verdicts of the experiment `grokking`, from its raw curves."""
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from jaxsens.reporting.results import Cell, Claim, Table
+from jaxsens.reporting.results import Claim
 
-from .leads import GENERALISED, SHARES, Interval, largest_rise
+from .leads import ALARM, GENERALISED, SHARES, MeanOverRuns, largest_rise
 from .outcome import Jump, Outcome, beyond_accuracy, early_alarms, is_progress_measure
 
 #: Training accuracies from which on a hump is looked for.
 HUMP_FROM = (1.0, 0.99)
+
+
+def claims_of(outcome: Outcome) -> list[Claim]:
+    """All that is claimed of a task."""
+    claims = grokking_claims(outcome)
+    if outcome.training.name == "addition":
+        claims += [mirror_claim(outcome), *hump_claims(outcome)]
+    return claims + (lead_claims(outcome) if outcome.jumps else [])
 
 
 def grokking_claims(outcome: Outcome) -> list[Claim]:
@@ -32,6 +40,15 @@ def grokking_claims(outcome: Outcome) -> list[Claim]:
             f"{min(finals):.3f} to {max(finals):.3f}",
             holds=len(late) == total
             and all(jump.epoch >= 2 * max(jump.memorised, 1) for jump in late),
+            values={
+                "runs that jump late": len(late),
+                "runs": total,
+                "epochs of memorisation": [jump.memorised for jump in jumps],
+                "epochs of the jump": [jump.epoch for jump in jumps],
+                "final test accuracies": finals,
+            },
+            decided_by="runs that jump late",
+            num_seeds=total,
         )
     ]
     for arm in outcome.training.arms[1:]:
@@ -42,6 +59,9 @@ def grokking_claims(outcome: Outcome) -> list[Claim]:
                 paper="–",
                 measured=f"final test accuracy {final.min():.3f} to {final.max():.3f}",
                 holds=bool((final < GENERALISED).all()),
+                values={"final test accuracies": final, "largest": final.max()},
+                decided_by="largest",
+                num_seeds=len(final),
             )
         )
     return claims
@@ -65,6 +85,14 @@ def mirror_claim(outcome: Outcome) -> Claim:
         holds=len(outcome.jumps) > 0
         and bool((middle["mirrored_accuracy"] > 0.9).all())
         and bool((middle["new_accuracy"] < 0.1).all()),
+        values={
+            "test accuracy": middle["test_accuracy"],
+            "share of mirrored pairs": middle["mirror_share"],
+            "accuracy on mirrored pairs": middle["mirrored_accuracy"],
+            "accuracy on other pairs": middle["new_accuracy"],
+        },
+        decided_by="accuracy on mirrored pairs, accuracy on other pairs",
+        num_seeds=len(outcome.jumps),
     )
 
 
@@ -88,9 +116,9 @@ def _hump_claims(outcome: Outcome, accuracy: float) -> list[Claim]:
         name: [largest_rise(part) for part in outcome.from_accuracy(name, accuracy)]
         for name in ("authors", "authors_relative")
     }
-    absolute, relative = (Interval.of(values) for values in rises.values())
+    absolute, relative = (MeanOverRuns.of(values) for values in rises.values())
     pairs = zip(rises["authors"], rises["authors_relative"], strict=True)
-    difference = Interval.of([a - r for a, r in pairs])
+    difference = MeanOverRuns.of([a - r for a, r in pairs])
     if absolute is None or relative is None or difference is None:
         return []
     window = f"from training accuracy {accuracy:g} to the jump"
@@ -100,6 +128,10 @@ def _hump_claims(outcome: Outcome, accuracy: float) -> list[Claim]:
             paper="3.1 % → 8.6 % (seed 42): a rise of 0.64",
             measured=f"largest rise over largest value {absolute.text(2)}; a hump is more than 0.1",
             holds=absolute.low > 0.1,
+            values={"rise, absolute noise": absolute.mean},
+            decided_by="rise, absolute noise",
+            interval=absolute.ends,
+            num_seeds=absolute.num,
         ),
         Claim(
             statement="Addition: the hump is an artefact of the noise's unit: smaller with noise "
@@ -108,6 +140,14 @@ def _hump_claims(outcome: Outcome, accuracy: float) -> list[Claim]:
             measured=f"{absolute.text(2)} with absolute noise, {relative.text(2)} with relative; "
             f"difference {difference.text(2)}",
             holds=difference.positive and relative.high < 0.1,
+            values={
+                "rise, absolute noise": absolute.mean,
+                "rise, relative noise": relative.mean,
+                "difference": difference.mean,
+            },
+            decided_by="difference",
+            interval=difference.ends,
+            num_seeds=difference.num,
         ),
     ]
 
@@ -125,7 +165,7 @@ def lead_claims(outcome: Outcome) -> list[Claim]:
     for measure in outcome.measures:
         if measure.name == "test_accuracy":
             continue
-        lead = Interval.of(outcome.leads(measure.name, "10 %"))
+        lead = MeanOverRuns.of(outcome.leads(measure.name, "10 %"))
         if measure.sensitivity:
             claims.append(
                 Claim(
@@ -136,8 +176,10 @@ def lead_claims(outcome: Outcome) -> list[Claim]:
                     else "–",
                     measured=f"lead {lead.text()} epochs" if lead else "it never does",
                     holds=lead is not None and lead.positive,
+                    **_deciding("lead in epochs", lead, outcome),
                 )
             )
+        alarm = MeanOverRuns.of(outcome.leads(measure.name, ALARM))
         claims.append(
             Claim(
                 statement=f"{outcome.title}: {measure.label}: a progress measure, beyond every "
@@ -145,16 +187,37 @@ def lead_claims(outcome: Outcome) -> list[Claim]:
                 paper="yes, without controls" if measure.name == "authors" else "–",
                 measured=_alarms(outcome, measure.name),
                 holds=is_progress_measure(outcome, measure.name),
+                **_deciding(
+                    "lead of the alarm in epochs",
+                    alarm,
+                    outcome,
+                    {"runs with an alarm before the jump": early_alarms(outcome, measure.name)},
+                ),
             )
         )
     return claims
+
+
+def _deciding(
+    name: str,
+    lead: MeanOverRuns | None,
+    outcome: Outcome,
+    others: Mapping[str, int] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """The fields of a claim that a lead decides; a lead that there is not is None."""
+    return {
+        "values": {name: None if lead is None else lead.mean, **others},
+        "decided_by": name,
+        "interval": None if lead is None else lead.ends,
+        "num_seeds": len(outcome.jumps),
+    }
 
 
 def _alarms(outcome: Outcome, measure: str) -> str:
     parts = []
     for column, title in outcome.columns.items():
         if column not in SHARES:
-            lead = Interval.of(outcome.leads(measure, column))
+            lead = MeanOverRuns.of(outcome.leads(measure, column))
             early = early_alarms(outcome, measure, column)
             text = f", lead {lead.text()} epochs" if lead else ""
             parts.append(f"{title}: before the jump in {early} of {len(outcome.jumps)} runs{text}")
@@ -187,82 +250,6 @@ def verdict(outcome: Outcome) -> str:
         f"go beyond all that it does in runs that do not generalise? {'; '.join(parts)}. Of the "
         f"rivals these do: {', '.join(rivals) or 'none'}."
     )
-
-
-def runs_table(outcome: Outcome) -> Table:
-    """When each run memorised and generalised."""
-    rows: list[tuple[Cell, ...]] = []
-    for seed, run in zip(outcome.training.seeds, outcome.runs, strict=True):
-        rows.append((seed, run.memorised, run.plateau, run.jump, run.final))
-    arms = ", ".join(f"{arm.label} (decay {arm.weight_decay:g})" for arm in outcome.training.arms)
-    return Table(
-        title=f"{outcome.title}: runs",
-        columns=("seed", "memorised", "test acc. then", "jump", "final test acc."),
-        rows=tuple(rows),
-        note=f"In epochs; measured every {outcome.training.every} of {outcome.training.epochs}. "
-        f"Arms: {arms}.",
-    )
-
-
-def lead_table(outcome: Outcome) -> Table:
-    """Mean leads with intervals."""
-    rows: list[tuple[Cell, ...]] = []
-    for m in outcome.measures:
-        leads = [Interval.of(outcome.leads(m.name, column)) for column in outcome.columns]
-        cells = [None if lead is None else lead.text() for lead in leads]
-        early = f"{early_alarms(outcome, m.name)} of {len(outcome.jumps)}"
-        against = beyond_accuracy(outcome, m.name)
-        cells.append(None if against is None else against.text())
-        progress = "yes" if is_progress_measure(outcome, m.name) else "no"
-        rows.append((m.label, *cells, early, progress))
-    return Table(
-        title=f"{outcome.title}: epochs by which measures lead the jump of test accuracy",
-        columns=(
-            *("measure", *outcome.columns.values(), "before test accuracy's"),
-            *("before the jump", "progress measure"),
-        ),
-        rows=tuple(rows),
-        note="Mean over runs, 95 % t-interval, raw curves. Lead at 10 %: since when the measure "
-        "has covered a tenth of its way from its worst value after memorisation to its final one. "
-        "Alarm: since when it is beyond all values of the control runs after they memorised. "
-        "Before test accuracy's: the alarm for all controls against test accuracy's, run by run.",
-    )
-
-
-def seed_table(outcome: Outcome) -> Table:
-    """Leads run by run."""
-    rows: list[tuple[Cell, ...]] = []
-    for m in outcome.measures:
-        cells = [
-            " / ".join(_whole(jump.leads[m.name][column]) for column in outcome.columns)
-            for jump in outcome.jumps
-        ]
-        rows.append((m.label, *cells))
-    seeds = (f"seed {outcome.training.seeds[jump.place]}" for jump in outcome.jumps)
-    return Table(
-        title=f"{outcome.title}: the same, run by run",
-        columns=("measure", *seeds),
-        rows=tuple(rows),
-        note=f"In epochs: {' / '.join(outcome.columns.values())}; a dash for what never came.",
-    )
-
-
-def values(outcome: Outcome) -> dict[str, Any]:
-    """For programs."""
-    return {
-        "runs": [dataclasses.asdict(run) for run in outcome.runs],
-        "progress_measures": [
-            m.name for m in outcome.measures if is_progress_measure(outcome, m.name)
-        ],
-        "final": {
-            arm: {name: v[..., -1] for name, v in curves.items()}
-            for arm, curves in outcome.curves.items()
-        },
-    }
-
-
-def _whole(lead: float | None) -> str:
-    return "–" if lead is None else f"{lead:.0f}"
 
 
 def _span(jumps: Sequence[Jump], name: str, digits: int = 0) -> str:

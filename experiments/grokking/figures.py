@@ -6,19 +6,30 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from jaxsens import figures
 from jaxsens.figures.style import GREY, PALETTE, new_figure, styled
 from jaxsens.reporting.results import Figure
 from jaxsens.reporting.run_folder import RunFolder
 
-from .leads import SHARES, Interval, Measure
+from .._common.figures import saved_figure
+from .leads import SHARES, MeanOverRuns, Measure
 from .outcome import Outcome
+
+
+def figures_of(outcome: Outcome, folder: RunFolder) -> list[Figure]:
+    """What can be drawn of a task."""
+    draw = [training_figure]
+    if outcome.training.name == "addition":
+        draw.append(unit_figure)
+    draw.append(measures_figure)
+    if outcome.jumps:
+        draw += [normalised_figure, leads_figure]
+    return [each(outcome, folder) for each in draw]
 
 
 def training_figure(outcome: Outcome, folder: RunFolder) -> Figure:
     """Accuracy, loss and sensitivity against epochs, like the paper's."""
     sensitivity = next(m for m in outcome.measures if m.sensitivity)
-    return _saved(
+    return saved_figure(
         _draw_training(outcome, sensitivity),
         folder,
         f"{outcome.training.name}_training",
@@ -57,7 +68,7 @@ def _draw_training(outcome: Outcome, sensitivity: Measure) -> Drawing:
 
 def measures_figure(outcome: Outcome, folder: RunFolder) -> Figure:
     """Every measure in its own panel, with the controls."""
-    return _saved(
+    return saved_figure(
         _draw_measures(outcome),
         folder,
         f"{outcome.training.name}_measures",
@@ -98,7 +109,7 @@ def _draw_measures(outcome: Outcome) -> Drawing:
 def normalised_figure(outcome: Outcome, folder: RunFolder) -> Figure:
     """One run: all measures from 0 to 1, with their leads."""
     seed = outcome.training.seeds[outcome.jumps[0].place]
-    return _saved(
+    return saved_figure(
         _draw_normalised(outcome),
         folder,
         f"{outcome.training.name}_normalised",
@@ -136,7 +147,7 @@ def _draw_normalised(outcome: Outcome) -> Drawing:
 
 def leads_figure(outcome: Outcome, folder: RunFolder) -> Figure:
     """Leads with intervals."""
-    return _saved(
+    return saved_figure(
         _draw_leads(outcome),
         folder,
         f"{outcome.training.name}_leads",
@@ -154,7 +165,7 @@ def _draw_leads(outcome: Outcome) -> Drawing:
     for i, ((column, label), marker, color) in enumerate(looks):
         for row, m in enumerate(outcome.measures):
             leads = outcome.leads(m.name, column)
-            lead, y = Interval.of(leads), row + 0.17 * (i - 2)
+            lead, y = MeanOverRuns.of(leads), row + 0.17 * (i - 2)
             if lead is None:
                 continue
             there = [value for value in leads if value is not None]
@@ -172,7 +183,7 @@ def _draw_leads(outcome: Outcome) -> Drawing:
 
 def unit_figure(outcome: Outcome, folder: RunFolder) -> Figure:
     """Absolute and relative noise, and the embedding's RMS."""
-    return _saved(
+    return saved_figure(
         _draw_unit(outcome),
         folder,
         f"{outcome.training.name}_unit",
@@ -205,8 +216,3 @@ def _draw_unit(outcome: Outcome) -> Drawing:
 def _mark_jumps(axes: Axes, outcome: Outcome) -> None:
     for jump in outcome.jumps:
         axes.axvline(jump.epoch, color=GREY, linestyle="--", lw=0.8)
-
-
-def _saved(fig: Drawing, folder: RunFolder, name: str, caption: str) -> Figure:
-    figures.save(fig, folder.figures, name)
-    return Figure(f"figures/{name}.png", caption)

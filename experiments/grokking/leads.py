@@ -207,7 +207,7 @@ def _analyse_run(
 
 
 @dataclass(frozen=True)
-class Interval:
+class MeanOverRuns:
     """A mean over runs with its 95 % t-interval, infinite for a single run."""
 
     mean: float
@@ -216,16 +216,21 @@ class Interval:
     num: int
 
     @classmethod
-    def of(cls, values: Sequence[float | None]) -> "Interval | None":
+    def of(cls, values: Sequence[float | None]) -> "MeanOverRuns | None":
         """Of the values there are; None without any.
 
-        >>> Interval.of([3.0, None, 5.0]).num
+        >>> MeanOverRuns.of([3.0, None, 5.0]).num
         2
         """
         there = np.array([v for v in values if v is not None], float)
         if not len(there):
             return None
         return cls(*student_interval(there), len(there))
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """(low, high)."""
+        return self.low, self.high
 
     def text(self, digits: int = 0) -> str:
         """For tables."""

@@ -1,11 +1,12 @@
 """What a task of the experiment `grokking` gave: curves, and when each run did what."""
 
+import dataclasses
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .leads import ALARM, SHARES, Interval, Measure, Run, analyse
+from .leads import ALARM, SHARES, MeanOverRuns, Measure, Run, analyse
 from .training import Training
 
 _RIVALS = (
@@ -13,7 +14,7 @@ _RIVALS = (
     Measure("test_loss", "test loss", -1),
     Measure("test_accuracy", "test accuracy", 1),
 )
-ADDITION = (
+ADDITION: tuple[Measure, ...] = (
     Measure("authors", "sensitivity, authors': both operands, absolute", -1, True),
     Measure("definition", "sensitivity, Def. 4.3: one operand, absolute", -1, True),
     Measure("authors_relative", "sensitivity: both operands, relative", -1, True),
@@ -22,7 +23,7 @@ ADDITION = (
     Measure("embedding_rms", "RMS of the embedding", -1),
     *_RIVALS,
 )
-PARITY = (
+PARITY: tuple[Measure, ...] = (
     Measure("definition", "sensitivity, Def. 4.3: one bit flipped", -1, True),
     Measure("concentration", "weight on the relevant bits", 1),
     *_RIVALS,
@@ -115,12 +116,26 @@ def early_alarms(outcome: Outcome, measure: str, column: str = ALARM) -> int:
 
 def is_progress_measure(outcome: Outcome, measure: str) -> bool:
     """Whether every run gave the alarm before the jump, with a lead whose interval is above 0."""
-    lead = Interval.of(outcome.leads(measure, ALARM))
+    lead = MeanOverRuns.of(outcome.leads(measure, ALARM))
     every = early_alarms(outcome, measure) == len(outcome.jumps) > 1
     return every and lead is not None and lead.positive
 
 
-def beyond_accuracy(outcome: Outcome, measure: str) -> Interval | None:
+def beyond_accuracy(outcome: Outcome, measure: str) -> MeanOverRuns | None:
     """Epochs by which the alarm precedes that of test accuracy itself, run by run."""
     pairs = zip(outcome.leads(measure, ALARM), outcome.leads("test_accuracy", ALARM), strict=True)
-    return Interval.of([a - b if a is not None and b is not None else None for a, b in pairs])
+    return MeanOverRuns.of([a - b if a is not None and b is not None else None for a, b in pairs])
+
+
+def outcome_values(outcome: Outcome) -> dict[str, Any]:
+    """All that was found, for programs."""
+    return {
+        "runs": [dataclasses.asdict(run) for run in outcome.runs],
+        "progress_measures": [
+            m.name for m in outcome.measures if is_progress_measure(outcome, m.name)
+        ],
+        "final": {
+            arm: {name: v[..., -1] for name, v in curves.items()}
+            for arm, curves in outcome.curves.items()
+        },
+    }

@@ -23,17 +23,20 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxsens.reporting.progress import Bar, say
+from jaxsens.reporting.records import records_of
 from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.training.checkpoints import DamagedCheckpointError, training_identity
 from jaxsens.training.trainer import SECONDS_BETWEEN_CHECKPOINTS, TrainingDivergedError
 
-from .._common.study import open_checkpoints, records_of
+from .._common.training import open_checkpoints
 from .tasks import Data, Params, Task
 
 
 @dataclass(frozen=True)
 class Arm:
-    """Runs that differ in nothing but their seeds.
+    """Runs that differ in nothing but their seeds: an arm of the experiment, as in a trial.
+
+    Checkpoints know the name of this class and of `Training`, and their fields.
 
     Attributes:
       name: key in records.
@@ -107,9 +110,10 @@ def train(training: Training, folder: RunFolder, *, key: PRNGKeyArray) -> State:
         open_checkpoints(folder, name, training_identity(training, key)) as checkpoints,
         Bar(f"{name}: training", "epochs", training.epochs) as bar,
     ):
-        while kept := checkpoints.epochs():
+        while saved_epochs := checkpoints.epochs():
             try:
-                state, done = checkpoints.restore(kept[-1], like=state), kept[-1]
+                last = saved_epochs[-1]
+                state, done = checkpoints.restore(last, like=state), last
                 break
             except DamagedCheckpointError as error:
                 say(f"{error}; the one before it is taken")

@@ -41,24 +41,19 @@ the paper's. For the exact 50,265 give roberta-base's own files: `--tokenizer DI
 and merges.txt in DIR. (GPT-2's files have the same merges, but make 50,261 tokens.)
 """
 
-import dataclasses
-import functools
-from typing import Any
-
-import jax
-
 from jaxsens import SensitivityEstimate
 from jaxsens.data.text import text_spec
-from jaxsens.reporting.environment import environment
-from jaxsens.reporting.results import Results
+from jaxsens.reporting.results import Findings
 from jaxsens.reporting.run_folder import RunFolder
 
-from .._common.study import kept, seconds
-from . import claims as show
-from . import measuring
-from . import training as lab
-from .paper import ORDERINGS
-from .training import Config, Corpus, TextArm, TextData, load
+from .claims import depth_claims, order_claims, position_claims, unlearnt
+from .config import Config
+from .figures import position_figure, training_figures, ways_figure
+from .loading import Corpus, encode, load
+from .measuring import measure_every_way, summary
+from .models import model_specs
+from .tables import authors_tables, sensitivity_table, ways_table
+from .training import train_model
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 
@@ -75,73 +70,38 @@ COST = {
 }
 
 
-def run(config: Config, corpus: Corpus, folder: RunFolder) -> Results:
+def run(config: Config, corpus: Corpus, folder: RunFolder) -> Findings:
     """Trains, measures, compares."""
-    data = lab.encode(config, corpus, folder)
-    arms = lab.arms(config, data.vocab_size)
+    data = encode(config, corpus, folder)
+    specs = model_specs(config, data.vocab_size)
     measured: dict[str, dict[str, SensitivityEstimate]] = {}
-    for each in arms:
-        variables = measuring.train(config, data, each, folder).variables
-        for how, options in ways(config, each).items():
-            name = f"{each.name}-{how}"
-            measure = functools.partial(_measure, config, data, each, variables, **options)
-            measured.setdefault(how, {})[each.name] = kept(folder, name, measure)
+    for spec in specs:
+        variables = train_model(config, data, spec, folder).variables
+        for way, found in measure_every_way(config, data, spec, folder, variables).items():
+            measured.setdefault(way, {})[spec.name] = found
     main = measured["main"]
-    by_name = {each.name: each for each in arms}
-    compared = [each for each in arms if each.name != "lstm-frozen"]
-    pairs = [(by_name[a], by_name[b]) for a, b in ORDERINGS if a in by_name and b in by_name]
-    return Results(
-        experiment="language",
+    by_name = {spec.name: spec for spec in specs}
+    compared = [spec for spec in specs if spec.name != "lstm-frozen"]
+    return Findings(
         title=f"Language: {text_spec(config.dataset).title}",
-        summary="; ".join(f"{each.label}: {main[each.name].mean:.4f}" for each in arms) + ".",
+        summary="; ".join(f"{spec.label}: {main[spec.name].mean:.4f}" for spec in specs) + ".",
         claims=(
-            *show.order_claims(pairs, measured, show.unlearnt(arms, data, folder)),
-            *show.depth_claims(compared, main),
-            *show.position_claims(compared, main),
+            *order_claims(by_name, measured, unlearnt(specs, data, folder)),
+            *depth_claims(compared, main),
+            *position_claims(compared, main),
         ),
         tables=(
-            show.sensitivity_table(config, data, arms, main, folder),
-            show.ways_table(config, compared, measured),
-            *show.authors_tables(by_name, measured),
+            sensitivity_table(config, data, specs, main, folder),
+            ways_table(config, compared, measured),
+            *authors_tables(by_name, measured),
         ),
         figures=(
-            *show.training_figures(config, compared, folder),
-            show.position_figure(compared, main, folder),
-            show.ways_figure(compared, measured, folder),
+            *training_figures(config, compared, folder),
+            position_figure(compared, main, folder),
+            ways_figure(compared, measured, folder),
         ),
         values={
-            how: {name: show.summary(estimate) for name, estimate in estimates.items()}
-            for how, estimates in measured.items()
+            way: {name: summary(estimate) for name, estimate in estimates.items()}
+            for way, estimates in measured.items()
         },
-        config=dataclasses.asdict(config),
-        environment=environment(),
-        seconds=seconds(folder),
     )
-
-
-def ways(config: Config, arm: TextArm) -> dict[str, dict[str, Any]]:
-    """Every measurement of one model at the end of training; "main" is the paper's."""
-    if not arm.in_full:
-        return {"main": {}}
-    return {
-        "main": {},
-        **{f"variance {v:g}": {"variance": v} for v in config.variances[1:]},
-        "validation": {"split": "validation"},
-        "whole text": {"edit": "sentence"},
-        "other words": {"edit": "word"},
-        "renormalised": {"route": "renormalised"},
-        **({"authors": {"route": "authors"}} if config.authors else {}),
-    }
-
-
-def _measure(
-    config: Config,
-    data: TextData,
-    arm: TextArm,
-    variables: Any,
-    split: str = "train",
-    **options: Any,
-) -> SensitivityEstimate:
-    # One key for all: models and ways of measuring share their noise, so differences are paired.
-    key = jax.random.key(config.seed + 1)
-    return measuring.measure(config, arm, variables, data.measured[split], key=key, **options)

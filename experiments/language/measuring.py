@@ -1,4 +1,4 @@
-"""How the language experiment trains its models and lets noise into them.
+"""How noise is let into the models of the experiment `language`, and every way to measure them.
 
 Noise goes on one layer-normed embedding at a time, at the same place of every model.
 """
@@ -6,27 +6,27 @@ Noise goes on one layer-normed embedding at a time, at the same place of every m
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxsens import Gaussian, Perturbation, Resample, SensitivityEstimate, Tokens, Whole
-from jaxsens.measurement.ragged import ragged_sensitivity
+from jaxsens.measurement import ragged_sensitivity
 from jaxsens.models import TextModel
+from jaxsens.reporting.cached import cached_estimate_stage
 from jaxsens.reporting.progress import Bar
 from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.text.tokenization import ordinary_ids
-from jaxsens.training.bucketed import BucketTrainer
-from jaxsens.training.trainer import TrainState, correct
 
-from .._common import study
-from .._common.study import Record
-from .training import Config, Encoded, TextArm, TextData
+from .config import Config
+from .loading import Encoded, TextData
+from .models import TextModelSpec
 
+#: For every way to measure, the estimates by model.
+Measured = Mapping[str, Mapping[str, SensitivityEstimate]]
 #: How noisy embeddings go on: straight into the network; layer-normed first, for every model alike;
 #: or through the authors' code, which for RoBERTa embeds them a second time.
 Route = Literal["direct", "renormalised", "authors"]
@@ -94,7 +94,7 @@ def from_tokens(model: TextModel) -> Any:
 
 def measure(
     config: Config,
-    arm: TextArm,
+    spec: TextModelSpec,
     variables: Any,
     texts: Encoded,
     *,
@@ -110,12 +110,12 @@ def measure(
     word of the first text by a random word of the validation texts, wherever it occurs in it.
     """
     variance = variance or config.variances[0]
-    with Bar(f"{arm.label}: measuring", "texts") as bar:
+    with Bar(f"{spec.label}: measuring", "texts") as bar:
         common: dict[str, Any] = {"key": key, "progress": bar.measured}
         if edit == "word":
-            words = ordinary_ids(arm.model.vocab_size)
+            words = ordinary_ids(spec.model.vocab_size)
             return ragged_sensitivity(
-                from_tokens(arm.model),
+                from_tokens(spec.model),
                 variables,
                 texts.buckets,
                 Perturbation(Tokens(), Resample(words.stop, first=words.start)),
@@ -125,12 +125,12 @@ def measure(
             )
         grid = Tokens() if edit == "token" else Whole()
         estimate = ragged_sensitivity(
-            entry(arm.model, route),
+            entry(spec.model, route),
             Entrance.make(variables, variance),
             texts.buckets,
             Perturbation(grid, Gaussian(variance=1.0)),
             config.num_samples,
-            embed=embedding(arm.model),
+            embed=embedding(spec.model),
             **common,
         )
         return _described(estimate, Perturbation(grid, Gaussian(variance=variance)))
@@ -142,52 +142,55 @@ def _described(estimate: SensitivityEstimate, perturbation: Perturbation) -> Sen
     return dataclasses.replace(estimate, provenance=provenance)
 
 
-def along(config: Config, arm: TextArm) -> dict[str, tuple[str, float]]:
-    """Split and variance of each sensitivity that is measured along training, by field."""
-    found = {"sensitivity": ("train", config.variances[0])}
-    if not arm.in_full:
-        return found
-    other = {f"variance {v:g}": ("train", v) for v in config.variances[1:]}
-    return found | other | {"validation": ("validation", config.variances[0])}
+def ways(config: Config, spec: TextModelSpec) -> dict[str, dict[str, Any]]:
+    """Every measurement of one model at the end of training; "main" is the paper's."""
+    if not spec.in_full:
+        return {"main": {}}
+    return {
+        "main": {},
+        **{f"variance {v:g}": {"variance": v} for v in config.variances[1:]},
+        "validation": {"split": "validation"},
+        "whole text": {"edit": "sentence"},
+        "other words": {"edit": "word"},
+        "renormalised": {"route": "renormalised"},
+        **({"authors": {"route": "authors"}} if config.authors else {}),
+    }
 
 
-def train(config: Config, data: TextData, arm: TextArm, folder: RunFolder) -> TrainState:
-    """Trains one model to its end, recording every evaluation; the state after the last epoch."""
-    key = jax.random.fold_in(jax.random.key(config.seed), arm.stream)
-    train_key, measure_key = jax.random.split(key)
-    some = data.train.subset(np.arange(min(1000, len(data.train.labels))))
-
-    def evaluate(epoch: int, variables: Any) -> Record:
-        epoch_key = jax.random.fold_in(measure_key, epoch)
-        record = {
-            name: measure(
-                *(config, arm, variables, data.along[split]), key=epoch_key, variance=variance
-            ).summary()
-            for name, (split, variance) in along(config, arm).items()
-        }
-        return record | {
-            "train_accuracy": _accuracy(arm, variables, some),
-            "test_accuracy": _accuracy(arm, variables, data.validation),
-        }
-
-    return study.follow(
-        folder,
-        arm.name,
-        arm.label,
-        BucketTrainer(
-            arm.model, arm.recipe, config.epochs or 1, lengths=data.train.training_lengths
-        ),
-        jnp.asarray(data.train.padded),
-        jnp.asarray(data.train.labels),
-        key=train_key,
-        every=config.evaluate_every or 1,
-        evaluate=evaluate,
-    )
+def summary(estimate: SensitivityEstimate) -> dict[str, Any]:
+    """The estimate's numbers, with the token-weighted mean that the authors report."""
+    mean, low, high = estimate.pooled()
+    return estimate.summary() | {"token_weighted": {"mean": mean, "low": low, "high": high}}
 
 
-def _accuracy(arm: TextArm, variables: Any, texts: Encoded) -> float:
-    hits: Sequence[np.ndarray] = [
-        correct(arm.model.apply, variables, b.tokens, texts.labels[b.example_ids], batch_size=100)
-        for b in texts.buckets
-    ]
-    return float(np.concatenate(hits).mean())
+def in_all_ways(specs: Sequence[TextModelSpec], measured: Measured) -> list[TextModelSpec]:
+    """The models that were measured in every way."""
+    return [spec for spec in specs if all(spec.name in found for found in measured.values())]
+
+
+def measure_every_way(
+    config: Config, data: TextData, spec: TextModelSpec, folder: RunFolder, variables: Any
+) -> dict[str, SensitivityEstimate]:
+    """A trained model measured in all its ways; files keep what was measured."""
+    return {
+        way: cached_estimate_stage(
+            folder,
+            f"estimates/{spec.name}-{way}",
+            SensitivityEstimate,
+            functools.partial(_measure, config, data, spec, variables, **options),
+        )
+        for way, options in ways(config, spec).items()
+    }
+
+
+def _measure(
+    config: Config,
+    data: TextData,
+    spec: TextModelSpec,
+    variables: Any,
+    split: str = "train",
+    **options: Any,
+) -> SensitivityEstimate:
+    # One key for all: models and ways of measuring share their noise, so differences are paired.
+    key = jax.random.key(config.seed + 1)
+    return measure(config, spec, variables, data.measured[split], key=key, **options)

@@ -7,10 +7,10 @@ is silent, a comment says what was chosen.
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from jaxsens.cli.config import Preset
 from jaxsens.data.text import text_spec
 from jaxsens.models import GPT2, LSTM, RoBERTa, TextModel
 
-Preset = Literal["quick", "small", "paper"]
 DatasetName = Literal["paraphrases", "mrpc", "qqp", "rte", "qnli", "sst2", "boolq", "imdb"]
 ModelName = Literal["roberta-softmax", "roberta-relu", "gpt2", "lstm"]
 

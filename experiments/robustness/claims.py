@@ -1,49 +1,27 @@
-"""How the robustness experiment tells what it found: claims, tables and figures.
+"""Claims of the experiment `robustness`.
 
 Errors are Boolean tables (corruptions, n): every corruption on the same n test images, so intervals
-are clustered by image. Outcomes are right answers, the clean images in the first row.
+are clustered by image.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
 
-from jaxsens import figures
 from jaxsens.core.intervals import Interval, RankCorrelation, mean_interval, paired_difference
-from jaxsens.reporting.results import Claim, Figure, Table
-from jaxsens.reporting.run_folder import RunFolder
+from jaxsens.reporting.results import Claim
 
-from .._common.study import records_of
-from .._common.views import Estimates, less_sensitive
+from .._common.claims import Estimates, less_sensitive
+from .._images.models import ModelSpec
 from .._images.paper import LABELS
-from .._images.study import Arm
-
-Errors = Mapping[str, Bool[np.ndarray, "corruptions n"]]
-Outcomes = Mapping[str, Bool[np.ndarray, "rows n"]]
-
-
-def _is_noise_or_blur(name: str) -> bool:
-    return name.endswith(("_noise", "_blur"))
-
-
-def _is_transformer(arm: Arm) -> bool:
-    return arm.name.startswith("vit")
-
-
-def _positive(statement: str, paper: str, gain: Interval, what: str) -> Claim:
-    return Claim(
-        statement=statement,
-        paper=paper,
-        measured=f"{what} {gain.mean:+.4f}, 95 % interval {gain.low:+.4f} to {gain.high:+.4f}",
-        holds=gain.low > 0,
-    )
+from .measuring import ErrorsByModel
 
 
 def intervention_claims(
-    pairs: Sequence[tuple[Arm, Arm]],
+    pairs: Sequence[tuple[ModelSpec, ModelSpec]],
     estimates: Estimates,
-    errors: Errors,
+    errors: ErrorsByModel,
     corruptions: Sequence[str],
 ) -> list[Claim]:
     """Does what lowers sensitivity raise robustness, and most of all to noise and blur?"""
@@ -51,53 +29,93 @@ def intervention_claims(
     claims = []
     for changed, base in pairs:
         gains = errors[base.name].astype(float) - errors[changed.name].astype(float)
+        num_examples = gains.shape[1]
         claims += [
             less_sensitive(changed, base, estimates),
-            _positive(
+            _gain_claim(
                 f"{changed.label} is more accurate on corrupted images than {base.label}",
                 "better, by eye in the figures",
                 mean_interval(gains.mean(axis=0), (-1.0, 1.0)),
                 "mean gain in accuracy",
+                {f"mean error, {s.label}": errors[s.name].mean() for s in (changed, base)},
+                num_examples,
             ),
         ]
         if local.any() and not local.all():
+            of_local, of_others = gains[local].mean(axis=0), gains[~local].mean(axis=0)
             claims.append(
-                _positive(
+                _gain_claim(
                     f"{changed.label} gains more on noise and blur than on other corruptions",
                     "helps noise and blur most",
-                    paired_difference(
-                        gains[local].mean(axis=0), gains[~local].mean(axis=0), (-1.0, 1.0)
-                    ),
+                    paired_difference(of_local, of_others, (-1.0, 1.0)),
                     "difference of the gains",
+                    {"noise and blur": of_local.mean(), "other corruptions": of_others.mean()},
+                    num_examples,
                 )
             )
     return claims
 
 
-def transformer_claims(arms: Sequence[Arm], errors: Errors) -> list[Claim]:
+def _gain_claim(
+    statement: str,
+    paper: str,
+    gain: Interval,
+    what: str,
+    compared: Mapping[str, Any],
+    num_examples: int,
+) -> Claim:
+    return Claim(
+        statement=statement,
+        paper=paper,
+        measured=f"{what} {gain.mean:+.4f}, 95 % interval {gain.low:+.4f} to {gain.high:+.4f}",
+        holds=gain.low > 0,
+        values={**compared, what: gain.mean},
+        decided_by=what,
+        interval=gain.ends,
+        num_examples=num_examples,
+        num_seeds=1,
+    )
+
+
+def transformer_claims(specs: Sequence[ModelSpec], errors: ErrorsByModel) -> list[Claim]:
     """Are ViTs better than other models on almost all corruptions?"""
-    claims = []
-    for vit in (each for each in arms if _is_transformer(each) and each.name in LABELS):
-        for other in (each for each in arms if not _is_transformer(each) and each.name in LABELS):
-            mine, theirs = (errors[each.name].mean(axis=1) for each in (vit, other))
-            wins = int((mine < theirs).sum())
-            of_vit, of_other = (errors[each.name].mean(axis=0) for each in (vit, other))
-            less, low, high = paired_difference(of_other, of_vit, (0.0, 1.0))
-            claims.append(
-                Claim(
-                    statement=f"{vit.label} is more accurate than {other.label} on almost all "
-                    "corruptions (at least four of five)",
-                    paper="almost all, by eye in the figures",
-                    measured=f"on {wins} of {len(mine)}; mean error {mine.mean():.4f} against "
-                    f"{theirs.mean():.4f}, less by {less:.4f}, 95 % interval {low:.4f} to "
-                    f"{high:.4f}",
-                    holds=wins >= 0.8 * len(mine),
-                )
-            )
-    return claims
+    as_they_are = [spec for spec in specs if spec.name in LABELS]
+    return [
+        _transformer_claim(vit, other, errors)
+        for vit in as_they_are
+        if _is_transformer(vit)
+        for other in as_they_are
+        if not _is_transformer(other)
+    ]
 
 
-def rank_claim(rank: RankCorrelation) -> Claim:
+def _transformer_claim(vit: ModelSpec, other: ModelSpec, errors: ErrorsByModel) -> Claim:
+    mine, theirs = (errors[spec.name].mean(axis=1) for spec in (vit, other))
+    wins = int((mine < theirs).sum())
+    of_vit, of_other = (errors[spec.name].mean(axis=0) for spec in (vit, other))
+    less, low, high = paired_difference(of_other, of_vit, (0.0, 1.0))
+    return Claim(
+        statement=f"{vit.label} is more accurate than {other.label} on almost all "
+        "corruptions (at least four of five)",
+        paper="almost all, by eye in the figures",
+        measured=f"on {wins} of {len(mine)}; mean error {mine.mean():.4f} against "
+        f"{theirs.mean():.4f}, less by {less:.4f}, 95 % interval {low:.4f} to {high:.4f}",
+        holds=wins >= 0.8 * len(mine),
+        values={
+            f"mean error, {vit.label}": mine.mean(),
+            f"mean error, {other.label}": theirs.mean(),
+            "difference of the mean errors": less,
+            "corruptions on which it is more accurate": wins,
+            "corruptions": len(mine),
+            "difference of the mean errors, 95 % interval": (low, high),
+        },
+        decided_by="corruptions on which it is more accurate",
+        num_examples=len(of_vit),
+        num_seeds=1,
+    )
+
+
+def rank_claim(rank: RankCorrelation, num_examples: int) -> Claim:
     """Do sensitivity and corruption error order the models alike?"""
     return Claim(
         statement="More sensitive models have a larger mean corruption error (rank correlation)",
@@ -105,86 +123,21 @@ def rank_claim(rank: RankCorrelation) -> Claim:
         measured=str(rank),
         # Well measured is not enough: few models may line up by chance.
         holds=rank.low > 0 and rank.p_value < 0.05,
+        values={
+            "rank correlation": rank.value,
+            "p-value": rank.p_value,
+            "models": rank.num_models,
+        },
+        decided_by="rank correlation",
+        interval=(rank.low, rank.high),
+        num_examples=num_examples,
+        num_seeds=1,
     )
 
 
-def error_table(arms: Sequence[Arm], estimates: Estimates, outcomes: Outcomes, note: str) -> Table:
-    """Sensitivity beside clean accuracy and mean corruption error."""
-    rows = []
-    for each in arms:
-        estimate, (clean, *corrupted) = estimates[each.name], outcomes[each.name]
-        low, high = estimate.ci()
-        per_image = 1 - np.mean(corrupted, axis=0)
-        _, error_low, error_high = mean_interval(per_image, (0.0, 1.0))
-        rows.append(
-            (
-                each.label,
-                f"{estimate.mean:.4f}",
-                f"{low:.4f} – {high:.4f}",
-                _accuracy(clean),
-                f"{per_image.mean():.4f}",
-                f"{error_low:.4f} – {error_high:.4f}",
-            )
-        )
-    return Table(
-        title="Sensitivity and mean corruption error",
-        columns=(
-            *("model", "sensitivity", "95 % interval", "clean accuracy"),
-            *("mean corr. error", "95 % interval"),
-        ),
-        rows=tuple(rows),
-        note=f"{note}.",
-    )
+def _is_noise_or_blur(name: str) -> bool:
+    return name.endswith(("_noise", "_blur"))
 
 
-def accuracy_table(
-    corruptions: Sequence[str], arms: Sequence[Arm], outcomes: Outcomes, note: str
-) -> Table:
-    """Accuracy, with its interval, on the same images clean and with every corruption."""
-    return Table(
-        title="Accuracy on each corruption",
-        columns=("corruption", *(each.label for each in arms)),
-        rows=tuple(
-            (name.replace("_", " "), *(_accuracy(outcomes[each.name][i]) for each in arms))
-            for i, name in enumerate(("clean", *corruptions))
-        ),
-        note=f"In brackets 95 % (Wilson) intervals; {note}.",
-    )
-
-
-def _accuracy(outcomes: Bool[np.ndarray, " n"]) -> str:
-    mean, low, high = mean_interval(outcomes.astype(float), (0.0, 1.0))
-    return f"{mean:.3f} ({low:.3f} – {high:.3f})"
-
-
-def panels(corruptions: Sequence[str], arms: Sequence[Arm], folder: RunFolder) -> Figure:
-    """Accuracy on each corruption along training, like Fig. 9."""
-    curves = {}
-    for each in arms:
-        mine = records_of(folder, each.name)
-        rows = [[r["corrupted"][name] for r in mine] for name in corruptions]
-        curves[each.label] = ([r["epoch"] for r in mine], rows)
-    fig = figures.panels([name.replace("_", " ") for name in corruptions], curves)
-    figures.save(fig, folder.figures, "corruptions")
-    return Figure(
-        "figures/corruptions.png",
-        "Test accuracy on each corruption against epochs (like Figs 9, 14 and 15).",
-    )
-
-
-def scatter(arms: Sequence[Arm], estimates: Estimates, errors: Errors, folder: RunFolder) -> Figure:
-    """Sensitivity against mean corruption error, a point for each model."""
-    across = [(estimates[each.name].mean, *estimates[each.name].ci()) for each in arms]
-    up = [mean_interval(errors[each.name].mean(axis=0), (0.0, 1.0)) for each in arms]
-    fig = figures.scatter(
-        [each.label for each in arms],
-        across,
-        up,
-        xlabel="Sensitivity",
-        ylabel="Mean corruption error",
-    )
-    figures.save(fig, folder.figures, "sensitivity_and_error")
-    return Figure(
-        "figures/sensitivity_and_error.png",
-        "Sensitivity and mean corruption error of every model, with 95 % intervals.",
-    )
+def _is_transformer(spec: ModelSpec) -> bool:
+    return spec.name.startswith("vit")

@@ -19,64 +19,28 @@ BatchNorm with the statistics of the batch): `--released` measures that too, in 
 those of training.
 """
 
-import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
 
-import flax.linen as nn
-import jax
-from jaxtyping import Array, PRNGKeyArray
-
-import jaxsens
-from jaxsens import Gaussian, SharpnessEstimate, data, figures
-from jaxsens.cli.bounds import LARGEST, Range, Runs, Several, Sigma
-from jaxsens.reporting.environment import environment
-from jaxsens.reporting.results import Claim, Figure, Results, Table
+from jaxsens import data
+from jaxsens.reporting.results import Findings
 from jaxsens.reporting.run_folder import RunFolder
 
-from .._common.study import cached_estimate, kept, records_of, seconds
-from .._common.views import less_sensitive, training_figure
-from .._images import study
-from .._images.interventions import InterventionConfig
-from .._images.paper import ModelName, Preset
-from .._images.study import Arm, Images, load
-from .._images.views import sensitivity_table, training_note
+from .._common.claims import less_sensitive
+from .._common.figures import training_figure
+from .._images.loading import Images, load
+from .._images.measuring import estimate_of
+from .._images.tables import sensitivity_table
+from .._images.training import train_model
+from .claims import flatter_claim
+from .config import Config
+from .figures import along_training_figure, sharpness_figure
+from .measuring import final_sharpness, released_sharpness, sharpness_along_training
+from .tables import sharpness_table
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 
-#: Table 2, for ViT-small on CIFAR-10: (ShOp, ShPred).
-PAPER = {"vit-small": (39.166, 0.5346), "vit-small-regularise": (9.025, 0.3982)}
-NAMES = {"l1": "ShOp", "flips": "ShPred", "squared": "squared change", "loss": "loss increase"}
-
-Estimates = Mapping[str, SharpnessEstimate]
-
-
-@dataclass(frozen=True)
-class Config(InterventionConfig):
-    """Flags of the experiment; None means the paper's or the preset's value for the dataset."""
-
-    dataset: Literal["digits", "shapes", "fashion_mnist", "cifar10", "svhn"] = "digits"
-    """Images to train on."""
-    models: Annotated[tuple[ModelName, ...], Several(at_least=0)] = ("vit-small",)
-    """Models to measure."""
-    sigma: Sigma = 0.005
-    """Standard deviation of the noise on the weights (the released code has 0.05)."""
-    num_draws: Runs = 5
-    """Draws of the weights."""
-    num_sharpness: Annotated[int, Range(2, LARGEST)] | None = None
-    """Training images for sharpness; default as for sensitivity."""
-    released: bool = True
-    """Also measure with the noisy copy in training mode, as the released code does."""
-
-    def filled(self, preset: Preset) -> "Config":
-        """The config with everything that was left open filled in."""
-        config = super().filled(preset)
-        return dataclasses.replace(
-            config, num_sharpness=config.num_sharpness or config.num_measured
-        )
-
+#: The two kinds of change that the paper has.
+SHOP, SHPRED = "l1", "flips"
 
 PRESETS = {
     "quick": Config(epochs=20, num_measured=500),
@@ -91,179 +55,45 @@ COST = {
 }
 
 
-def run(config: Config, images: Images, folder: RunFolder) -> Results:
+def run(config: Config, images: Images, folder: RunFolder) -> Findings:
     """Trains, measures, compares."""
-    arms = config.arms()
-    sharp, released = {}, {}
-    for each in arms:
-        along = functools.partial(_along, config, images, each, folder)
-        variables = study.train(config, images, each, folder, along).variables
-        sharp[each.name] = _final_sharpness(config, images, each, folder, variables)
+    specs = config.model_specs()
+    sharpness, released = {}, {}
+    for spec in specs:
+        along = functools.partial(sharpness_along_training, config, images, spec, folder)
+        variables = train_model(config, images, spec, folder, along).variables
+        sharpness[spec.name] = final_sharpness(config, images, spec, folder, variables)
         if config.released:
-            measure = functools.partial(_sharpness, config, images, each, variables, training=True)
-            released[each.name] = kept(
-                folder, f"{each.name}-released", measure, SharpnessEstimate, "sharpness"
-            )
-    sensitive = {each.name: study.estimate_of(folder, each) for each in arms}
-    pairs = config.pairs(arms)
-    tables = [_table(config, images, arms, sharp, "noise on the weights, eval mode")]
+            released[spec.name] = released_sharpness(config, images, spec, folder, variables)
+    sensitivity = {spec.name: estimate_of(folder, spec) for spec in specs}
+    pairs = config.pairs(specs)
+    tables = {"noise on the weights, eval mode": sharpness}
     if released:
-        how = "as released: noisy copy in training mode"
-        tables.append(_table(config, images, arms, released, how))
-    return Results(
-        experiment="sharpness",
+        tables["as released: noisy copy in training mode"] = released
+    return Findings(
         title=f"Sharpness: {data.spec(config.dataset).title}",
         summary="; ".join(
-            f"{each.label}: ShOp {sharp[each.name].l1.mean:.3f}, "
-            f"ShPred {sharp[each.name].flips.mean:.4f}"
-            for each in arms
+            f"{spec.label}: ShOp {sharpness[spec.name].l1.mean:.3f}, "
+            f"ShPred {sharpness[spec.name].flips.mean:.4f}"
+            for spec in specs
         )
         + ".",
         claims=(
-            *(less_sensitive(changed, base, sensitive) for changed, base in pairs),
+            *(less_sensitive(changed, base, sensitivity) for changed, base in pairs),
             *(
-                _flatter(changed, base, sharp, kind)
+                flatter_claim(changed, base, sharpness, kind)
                 for changed, base in pairs
-                for kind in ("l1", "flips")
+                for kind in (SHOP, SHPRED)
             ),
         ),
-        tables=(*tables, sensitivity_table(config, images, arms, sensitive, folder)),
+        tables=(
+            *(sharpness_table(config, images, specs, found, how) for how, found in tables.items()),
+            sensitivity_table(config, images, specs, sensitivity, folder),
+        ),
         figures=(
-            *(_figure(arms, sharp, kind, folder) for kind in ("l1", "flips")),
-            _along_figure(arms, folder),
-            training_figure(arms, folder, "sensitivity along training"),
+            *(sharpness_figure(specs, sharpness, kind, folder) for kind in (SHOP, SHPRED)),
+            along_training_figure(specs, folder),
+            training_figure(specs, folder, "sensitivity along training"),
         ),
-        values={name: estimate.summary() for name, estimate in sharp.items()},
-        config=dataclasses.asdict(config),
-        environment=environment(),
-        seconds=seconds(folder),
-    )
-
-
-def _sharpness(
-    config: Config, images: Images, each: Arm, variables: Any, training: bool = False
-) -> SharpnessEstimate:
-    some = slice(config.num_sharpness)
-    return jaxsens.sharpness(
-        each.model.apply,
-        variables,
-        images.x[some],
-        Gaussian(sigma=config.sigma),
-        config.num_draws,
-        # The same key for every model: the same noise.
-        key=jax.random.key(config.seed + 1),
-        y=images.y[some],
-        mask={name: name == "params" for name in variables},
-        perturbed_apply_fn=_in_training_mode(each.model) if training else None,
-        perturbed_batch=each.recipe.batch_size,
-    )
-
-
-@functools.lru_cache(maxsize=64)
-def _in_training_mode(model: nn.Module) -> Any:
-    """The model with dropout on and the batch's own statistics."""
-
-    def training_mode(variables: Any, x: Array, key: PRNGKeyArray) -> Array:
-        statistics = [name for name in variables if name != "params"]
-        logits, _ = model.apply(variables, x, train=True, rngs={"dropout": key}, mutable=statistics)
-        return logits
-
-    return training_mode
-
-
-def _along(
-    config: Config, images: Images, each: Arm, folder: RunFolder, epoch: int, variables: Any
-) -> dict[str, Any]:
-    final = epoch == config.epochs
-    estimate = (
-        _final_sharpness(config, images, each, folder, variables)
-        if final
-        else _sharpness(config, images, each, variables)
-    )
-    return {"sharpness": estimate.summary()}
-
-
-def _final_sharpness(
-    config: Config, images: Images, each: Arm, folder: RunFolder, variables: Any
-) -> SharpnessEstimate:
-    measure = functools.partial(_sharpness, config, images, each, variables)
-    return cached_estimate(folder, f"sharpness/{each.name}.json", measure, SharpnessEstimate)
-
-
-def _flatter(changed: Arm, base: Arm, sharp: Estimates, kind: str) -> Claim:
-    one, other = (getattr(sharp[each.name], kind) for each in (base, changed))
-    difference = jaxsens.compare(one, other).interval()
-    column = 0 if kind == "l1" else 1
-    given = base.name in PAPER and changed.name in PAPER
-    return Claim(
-        statement=f"{changed.label} has a lower {NAMES[kind]} than {base.label}",
-        paper=f"{PAPER[base.name][column]} → {PAPER[changed.name][column]} (CIFAR-10)"
-        if given
-        else "no numbers given",
-        measured=f"{one.mean:.4f} → {other.mean:.4f}; difference {difference.mean:.4f}, 95 % "
-        f"interval {difference.low:.4f} to {difference.high:.4f}",
-        holds=difference.low > 0,
-    )
-
-
-def _table(
-    config: Config, images: Images, arms: Sequence[Arm], sharp: Estimates, how: str
-) -> Table:
-    rows = []
-    for each in arms:
-        estimate = sharp[each.name]
-        paper = PAPER.get(each.name, (None, None)) if config.dataset == "cifar10" else (None, None)
-        cells = [paper[0], str(estimate.l1), paper[1], str(estimate.flips), str(estimate.squared)]
-        rows.append((each.label, *cells, str(estimate.loss)))
-    estimate = sharp[arms[0].name]
-    return Table(
-        title=f"Sharpness after {config.epochs} epochs: {how}",
-        columns=(
-            "model",
-            "ShOp, paper",
-            "ShOp",
-            "ShPred, paper",
-            "ShPred",
-            "squared change",
-            "loss increase",
-        ),
-        rows=tuple(rows),
-        note=f"σ = {config.sigma}, {config.num_draws} draws, n = {estimate.num_examples} training "
-        "images; ± is the longer side of the 95 % interval, clustered by draw and by image; "
-        f"{training_note(config, images)}.",
-    )
-
-
-def _figure(arms: Sequence[Arm], sharp: Estimates, kind: str, folder: RunFolder) -> Figure:
-    changes = [getattr(sharp[each.name], kind) for each in arms]
-    intervals = [change.ci() for change in changes]
-    fig = figures.bars(
-        [each.label for each in arms],
-        [change.mean for change in changes],
-        [low for low, _ in intervals],
-        [high for _, high in intervals],
-        ylabel=NAMES[kind],
-    )
-    figures.save(fig, folder.figures, f"sharpness_{kind}")
-    return Figure(
-        f"figures/sharpness_{kind}.png", f"{NAMES[kind]} at the end, with 95 % intervals (Table 2)."
-    )
-
-
-def _along_figure(arms: Sequence[Arm], folder: RunFolder) -> Figure:
-    curves, bands = {}, {}
-    for each in arms:
-        mine = records_of(folder, each.name)
-        mean, low, high = (
-            [[r["sharpness"][kind][field] for r in mine] for kind in NAMES]
-            for field in ("mean", "low", "high")
-        )
-        curves[each.label] = ([r["epoch"] for r in mine], mean)
-        bands[each.label] = list(zip(low, high, strict=True))
-    titles = list(NAMES.values())
-    fig = figures.panels(titles, curves, bands=bands, ylabel="Change", num_columns=4)
-    figures.save(fig, folder.figures, "sharpness_along_training")
-    return Figure(
-        "figures/sharpness_along_training.png",
-        "What noise on the weights changes, against epochs, with 95 % intervals.",
+        values={name: estimate.summary() for name, estimate in sharpness.items()},
     )

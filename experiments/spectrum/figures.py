@@ -1,7 +1,6 @@
 """Figures of the experiment `spectrum`, from the numbers that it found."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,28 +8,22 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure as Drawing
 from scipy import stats
 
-from jaxsens import figures, spectrum
+from jaxsens import spectrum
 from jaxsens.boolean import degrees
 from jaxsens.core.intervals import student_half_width
 from jaxsens.figures.style import GREY, look_of, new_figure, styled
 from jaxsens.reporting.results import Figure
 from jaxsens.reporting.run_folder import RunFolder
 
-
-@dataclass(frozen=True)
-class Drawn:
-    """A kernel that is drawn, and what was found about it."""
-
-    label: str
-    kernel: np.ndarray
-    found: spectrum.Check
+from .._common.figures import saved_figure
+from .measuring import DrawnKernel, by_curve
 
 
 def eigenvalue_figure(
-    univariate: Sequence[Mapping[str, Any]], drawn: Sequence[Drawn], folder: RunFolder
+    univariate: Sequence[Mapping[str, Any]], drawn: Sequence[DrawnKernel], folder: RunFolder
 ) -> Figure:
     """Eigenvalues by degree: univariate at a large d, and several tokens at the drawn d."""
-    return _saved(
+    return saved_figure(
         _draw_eigenvalues(univariate, drawn),
         folder,
         "eigenvalues",
@@ -41,7 +34,9 @@ def eigenvalue_figure(
 
 
 @styled
-def _draw_eigenvalues(univariate: Sequence[Mapping[str, Any]], drawn: Sequence[Drawn]) -> Drawing:
+def _draw_eigenvalues(
+    univariate: Sequence[Mapping[str, Any]], drawn: Sequence[DrawnKernel]
+) -> Drawing:
     fig = new_figure(9.6, 4.4)
     left, right = fig.subplots(1, 2, width_ratios=(1.4, 1.0))
     for i, row in enumerate(r for r in univariate if r["kind"] == "ntk"):
@@ -73,9 +68,9 @@ def _draw_eigenvalues(univariate: Sequence[Mapping[str, Any]], drawn: Sequence[D
     return fig
 
 
-def fourier_figure(drawn: Sequence[Drawn], folder: RunFolder) -> Figure:
+def fourier_figure(drawn: Sequence[DrawnKernel], folder: RunFolder) -> Figure:
     """The kernel in the Fourier basis."""
-    return _saved(
+    return saved_figure(
         _draw_fourier(drawn),
         folder,
         "fourier",
@@ -85,7 +80,7 @@ def fourier_figure(drawn: Sequence[Drawn], folder: RunFolder) -> Figure:
 
 
 @styled
-def _draw_fourier(drawn: Sequence[Drawn]) -> Drawing:
+def _draw_fourier(drawn: Sequence[DrawnKernel]) -> Drawing:
     degree = degrees(drawn[0].found.d)
     # One attention layer on raw tokens is a polynomial of degree 3: nothing lies above.
     order = np.argsort(degree, kind="stable")
@@ -110,9 +105,9 @@ def _draw_fourier(drawn: Sequence[Drawn]) -> Drawing:
     return fig
 
 
-def spread_figure(drawn: Sequence[Drawn], folder: RunFolder) -> Figure:
+def spread_figure(drawn: Sequence[DrawnKernel], folder: RunFolder) -> Figure:
     """Least and largest K at each inner product."""
-    return _saved(
+    return saved_figure(
         _draw_spread(drawn),
         folder,
         "spread",
@@ -122,7 +117,7 @@ def spread_figure(drawn: Sequence[Drawn], folder: RunFolder) -> Figure:
 
 
 @styled
-def _draw_spread(drawn: Sequence[Drawn]) -> Drawing:
+def _draw_spread(drawn: Sequence[DrawnKernel]) -> Drawing:
     fig = new_figure(2.6 * len(drawn) + 0.6, 3.0)
     grid = fig.subplots(1, len(drawn), squeeze=False, sharey=True)[0]
     d = drawn[0].found.d
@@ -141,7 +136,7 @@ def _draw_spread(drawn: Sequence[Drawn]) -> Drawing:
 
 def width_figure(widths: Sequence[Mapping[str, Any]], folder: RunFolder) -> Figure:
     """Distance of the finite kernels from the limit."""
-    return _saved(
+    return saved_figure(
         _draw_widths(widths),
         folder,
         "width",
@@ -180,7 +175,7 @@ def training_figure(
     trained: Mapping[str, Sequence[Mapping[str, Any]]], folder: RunFolder
 ) -> Figure:
     """Steps to fit against the eigenvalue."""
-    return _saved(
+    return saved_figure(
         _draw_training(trained),
         folder,
         "characters",
@@ -219,16 +214,3 @@ def _draw_training(trained: Mapping[str, Sequence[Mapping[str, Any]]]) -> Drawin
         axes.set(xscale="log", yscale="log", title=name, xlabel="μ_U of the NTK")
     grid[0].set_ylabel("steps to fit χ_U")
     return fig
-
-
-def _saved(fig: Drawing, folder: RunFolder, name: str, caption: str) -> Figure:
-    figures.save(fig, folder.figures, name)
-    return Figure(f"figures/{name}.png", caption)
-
-
-def by_curve(widths: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
-    """The rows of each network and kind of kernel."""
-    curves: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in widths:
-        curves.setdefault((row["network"], row["kind"]), []).append(row)
-    return curves

@@ -6,6 +6,7 @@ Nothing is assumed about the outcome.
 """
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -88,15 +89,20 @@ def where(rows: Sequence[Row], **wanted: Any) -> list[Row]:
 
 def share(rows: Sequence[Row], verdict: str) -> str:
     """In how many rows a verdict is true: all, none, or k of n."""
-    true = sum(bool(row[verdict]) for row in rows)
+    true = number(rows, verdict)
     if not rows:
         return "–"
     return {0: "none", len(rows): "all"}.get(true, f"{true} of {len(rows)}")
 
 
+def number(rows: Sequence[Row], verdict: str) -> int:
+    """In how many rows a verdict is true."""
+    return sum(bool(row[verdict]) for row in rows)
+
+
 def count(rows: Sequence[Row], verdict: str) -> str:
     """In how many rows a verdict is true: k of n."""
-    return f"{sum(bool(row[verdict]) for row in rows)} of {len(rows)}"
+    return f"{number(rows, verdict)} of {len(rows)}"
 
 
 def smallest_counterexample(largest_d: int, readout: Readout) -> spectrum.Counterexample | None:
@@ -108,3 +114,8 @@ def smallest_counterexample(largest_d: int, readout: Readout) -> spectrum.Counte
             if found is not None:
                 return found
     return None
+
+
+def largest(rows: Sequence[Row], name: str) -> float:
+    """The largest number of that name, nan without rows."""
+    return max((float(row[name]) for row in rows), default=math.nan)

@@ -21,6 +21,9 @@ from jaxtyping import Array, Float
 from jaxsens import boolean, spectrum
 from jaxsens.spectrum.architectures import Architecture
 
+from . import networks
+from .config import Config
+
 #: The mean squared error at which a character (whose mean square is 1) counts as fitted.
 FITTED = 0.1
 # Steps after which the limit counts as never fitting.
@@ -28,8 +31,8 @@ _NEVER = 1e9
 
 
 @dataclass(frozen=True)
-class Task:
-    """What is trained and for how long.
+class CharacterTraining:
+    """A network that is trained on characters, and for how long.
 
     Attributes:
       architecture: the network.
@@ -48,18 +51,35 @@ class Task:
     seed: int
 
 
-def train_characters(task: Task) -> list[dict[str, Any]]:
+def characters(config: Config) -> dict[str, list[dict[str, Any]]]:
+    """Steps to fit characters of every degree, by network."""
+    return {
+        name: train_characters(
+            CharacterTraining(
+                architecture=architecture,
+                d=config.train_d,
+                width=config.train_width,
+                max_steps=config.max_steps,
+                sets_per_degree=config.sets_per_degree,
+                seed=config.seed,
+            )
+        )
+        for name, architecture in networks.TRAINED.items()
+    }
+
+
+def train_characters(training: CharacterTraining) -> list[dict[str, Any]]:
     """Steps to fit each character, with its μ_U and the steps that the limit predicts."""
-    kernel = spectrum.cube_kernels(task.architecture, task.d)["ntk"]
+    kernel = spectrum.cube_kernels(training.architecture, training.d)["ntk"]
     mu = spectrum.fourier_matrix(kernel).diagonal()
     mu = np.where(np.abs(mu) > 1e-12 * mu.max(), mu, 0.0)
     values, vectors = np.linalg.eigh(kernel / len(kernel))
     # Half of the largest stable step of the limit: a finite network's kernel may be larger.
     rate = 1.0 / float(values[-1])
-    fit = _trainer(task, rate)
-    x = boolean.cube(task.d)
+    fit = _trainer(training, rate)
+    x = boolean.cube(training.d)
     rows = []
-    for members in _sets(task, mu):
+    for members in _sets(training, mu):
         target = boolean.character(x, members)
         parts = (vectors.T @ np.asarray(target, np.float64)) ** 2 / len(kernel)
         steps, error = fit(target)
@@ -99,24 +119,24 @@ def _steps(contractions: np.ndarray, parts: np.ndarray) -> float | None:
     return max(1.0, high)
 
 
-def _sets(task: Task, mu: np.ndarray) -> list[tuple[int, ...]]:
+def _sets(training: CharacterTraining, mu: np.ndarray) -> list[tuple[int, ...]]:
     """For each degree, sets whose eigenvalues lie evenly between the least and the largest."""
     chosen = []
-    for k in range(task.d + 1):
+    for k in range(training.d + 1):
         of_degree = sorted(
-            itertools.combinations(range(task.d), k), key=lambda u: mu[boolean.mask_of(u)]
+            itertools.combinations(range(training.d), k), key=lambda u: mu[boolean.mask_of(u)]
         )
         lowest, highest = (mu[boolean.mask_of(u)] for u in (of_degree[0], of_degree[-1]))
-        num = task.sets_per_degree if highest - lowest > 1e-9 * mu.max() else 1
+        num = training.sets_per_degree if highest - lowest > 1e-9 * mu.max() else 1
         places = np.linspace(0, len(of_degree) - 1, num).round().astype(int)
         chosen += [of_degree[place] for place in np.unique(places)]
     return chosen
 
 
-def _trainer(task: Task, rate: float) -> Any:
-    model = spectrum.finite_network(task.architecture, task.width)
-    x = boolean.cube(task.d)
-    start = jax.jit(model.init)(jax.random.key(task.seed), x)
+def _trainer(training: CharacterTraining, rate: float) -> Any:
+    model = spectrum.finite_network(training.architecture, training.width)
+    x = boolean.cube(training.d)
+    start = jax.jit(model.init)(jax.random.key(training.seed), x)
     offset = jax.jit(model.apply)(start, x)
 
     def error(params: Any, target: Float[Array, " N"]) -> Float[Array, ""]:
@@ -131,7 +151,7 @@ def _trainer(task: Task, rate: float) -> Any:
 
     def go_on(state: tuple) -> Array:
         _, _, num, value = state
-        return (value > FITTED) & (num <= task.max_steps)
+        return (value > FITTED) & (num <= training.max_steps)
 
     @jax.jit
     def fit(target: Float[Array, " N"]) -> tuple[Array, Array]:

@@ -26,161 +26,18 @@ sparse token. In the middle settings the claim holds up to σ = 0.1 (logistic lo
 tokens in the five. small and paper have not been run.
 """
 
-import dataclasses
 import functools
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
 
-from jaxsens.cli.bounds import Count, Epochs, Range, Rate, Runs, Seed, Several
-from jaxsens.cli.config import ExperimentConfig
-from jaxsens.core import memory
-from jaxsens.reporting.environment import environment
-from jaxsens.reporting.progress import Bar
-from jaxsens.reporting.results import Results
+from jaxsens.reporting.cached import cached_stage
+from jaxsens.reporting.results import Findings
 from jaxsens.reporting.run_folder import RunFolder
 
-from .._common.study import seconds, stage
-from . import claims as views
-from . import figures as drawings
-from . import tables, theory
-from . import training as study
+from . import claims, figures, tables, theory, training
+from .config import Config
 from .seeds import by_setting
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
-
-#: Standard deviation of initial weights.
-Scale = Annotated[float, Range(1e-30, 1e3)]
-#: A setting, as a column of Table 3.
-Column = Annotated[int, Range(0, len(theory.SETTINGS) - 1)]
-
-
-@dataclass(frozen=True)
-class Config(ExperimentConfig):
-    """Flags of the experiment."""
-
-    epochs: Epochs = 60
-    """Passes over the training sequences."""
-    every: Epochs = 4
-    """Epochs between two evaluations."""
-    sigma: Scale = 0.01
-    """Standard deviation of the initial weights."""
-    learning_rate: Rate = 0.3
-    """Of SGD, for attention."""
-    mlp_rate: Rate = 0.1
-    """The same for the MLP."""
-    summing_rate: Rate = 0.03
-    """The same for the summing MLP."""
-    num_seeds: Runs = 10
-    """Models of each setting and head; each has its own data."""
-    phase_sigmas: Annotated[tuple[Scale, ...], Several()] = (0.01, 0.1, 0.3)
-    """Initial scales of the phase diagram."""
-    phase_rates: Annotated[tuple[Rate, ...], Several()] = (0.1, 0.3, 1.0)
-    """Learning rates of the phase diagram."""
-    phase_seeds: Annotated[int, Range(1, 10_000)] = 3
-    """Models in each cell of the phase diagram."""
-    phase_settings: Annotated[tuple[Column, ...], Several()] = theory.MIDDLE
-    """Settings of the phase diagram, as columns 0 to 5 of Table 3."""
-    squared_rate: Rate = 0.04
-    """Learning rate of attention with the squared loss."""
-    squared_epochs: Epochs = 200
-    """Its epochs."""
-    squared_every: Epochs = 40
-    """Its epochs between two evaluations."""
-    num_train: Count = 1_000
-    """Training sequences."""
-    num_test: Count = 500
-    """Test sequences."""
-    batch_size: Count = 100
-    """Sequences a step."""
-    num_measured: Count = 50
-    """Training sequences whose sensitivity is measured along training."""
-    num_final: Count = 200
-    """Training sequences whose sensitivity is measured at the end."""
-    num_enumerated: Count = 100
-    """Sequences on which the closed forms are enumerated."""
-    num_checked: Count = 3
-    """Sequences on which the program's sensitivity is checked against the library's."""
-    block: Count = 6
-    """Models trained side by side; as many as the cache holds, on an accelerator all."""
-    seed: Seed = 0
-    """Of data, weights and order."""
-
-    def check(self) -> None:
-        """Raises ValueError for numbers that do not divide each other, or too many sequences."""
-        divisors = {
-            "every": "epochs",
-            "squared_every": "squared_epochs",
-            "batch_size": "num_train",
-        }
-        for name, whole in divisors.items():
-            if getattr(self, whole) % getattr(self, name):
-                raise ValueError(
-                    f"{name}={getattr(self, name)} does not divide {whole}={getattr(self, whole)}; "
-                    "choose a divisor"
-                )
-        for name in ("num_measured", "num_final", "num_checked"):
-            if getattr(self, name) > self.num_train:
-                raise ValueError(
-                    f"{name} must lie between 1 and num_train={self.num_train}; got "
-                    f"{getattr(self, name)}"
-                )
-        # Token ids of training and test sequences, as int32, of all models side by side.
-        sequences = self.block * (self.num_train + self.num_test) + self.num_enumerated
-        memory.require(
-            4 * theory.LENGTH * sequences,
-            f"{sequences} sequences (block={self.block}, num_train={self.num_train}, "
-            f"num_test={self.num_test}, num_enumerated={self.num_enumerated})",
-            remedy="choose smaller ones",
-        )
-
-    def plan(self, head: str) -> study.Plan:
-        """The static half of the training program."""
-        return study.Plan(
-            head=head,
-            num_train=self.num_train,
-            num_test=self.num_test,
-            batch=self.batch_size,
-            epochs=self.epochs,
-            every=self.every,
-            num_measured=self.num_measured,
-            num_final=self.num_final,
-        )
-
-    def main_jobs(self, head: str) -> list[study.Job]:
-        """All settings × seeds, the first seed of all settings first."""
-        rates = {"MLP": self.mlp_rate, "summing MLP": self.summing_rate}
-        rate = rates.get(head, self.learning_rate)
-        return [
-            study.Job(setting, seed, self.sigma, rate)
-            for seed in range(self.num_seeds)
-            for setting in range(len(theory.SETTINGS))
-        ]
-
-    def squared_plan(self) -> study.Plan:
-        """Attention once more, with the squared loss."""
-        return dataclasses.replace(
-            self.plan("attention"),
-            loss="squared",
-            epochs=self.squared_epochs,
-            every=self.squared_every,
-        )
-
-    def squared_jobs(self) -> list[study.Job]:
-        """The same models and data, with the rate of that loss."""
-        jobs = self.main_jobs("attention")
-        return [dataclasses.replace(job, rate=self.squared_rate) for job in jobs]
-
-    def phase_jobs(self) -> list[study.Job]:
-        """The cells of the phase diagram × seeds."""
-        return [
-            study.Job(setting, seed, sigma, rate)
-            for setting in self.phase_settings
-            for sigma in self.phase_sigmas
-            for rate in self.phase_rates
-            for seed in range(self.phase_seeds)
-        ]
-
 
 PRESETS = {
     "quick": Config(),
@@ -219,53 +76,55 @@ def load(config: Config, data_dir: Path | None) -> None:
     """Nothing to load: sequences are generated."""
 
 
-def run(config: Config, data: None, folder: RunFolder) -> Results:
+def run(config: Config, data: None, folder: RunFolder) -> Findings:
     """Enumerates, trains, measures, draws."""
-    predictors = stage(folder, "predictors", lambda: theory.table(config.num_enumerated))
+    predictors = cached_stage(folder, "predictors", lambda: theory.table(config.num_enumerated))
+    train = functools.partial(
+        training.train_all,
+        folder,
+        seed=config.seed,
+        block_size=config.block,
+        num_checked=config.num_checked,
+    )
     main, phase = config.main_jobs("attention"), config.phase_jobs()
     # One program for both: main runs and phase diagram differ in traced numbers only.
-    trained = train_all(config, folder, config.plan("attention"), [*main, *phase])
-    attention, cells = trained[: len(main)], trained[len(main) :]
-    heads = {"attention": attention} | {
-        head: train_all(config, folder, config.plan(head), config.main_jobs(head))
-        for head in study.HEADS
-        if head != "attention"
-    }
-    squared = train_all(
-        config, folder, config.squared_plan(), config.squared_jobs(), "attention, squared loss"
-    )
+    trained = train(config.plan("attention"), [*main, *phase], name="attention")
+    cells = trained[len(main) :]
+    heads = {"attention": trained[: len(main)]}
+    for head in (each for each in training.HEADS if each != "attention"):
+        heads[head] = train(config.plan(head), config.main_jobs(head), name=head)
+    squared = train(config.squared_plan(), config.squared_jobs(), name="attention, squared loss")
     by_head = {head: by_setting(records) for head, records in heads.items()}
-    found, found_squared = by_head["attention"], by_setting(squared)
+    by_loss = {"logistic": by_head["attention"], "squared": by_setting(squared)}
     others = tuple(i for i in range(len(theory.SETTINGS)) if i not in theory.MIDDLE)
-    return Results(
-        experiment="synthetic",
+    return Findings(
         title="Sparse and frequent tokens: which of two features does attention learn?",
-        summary=views.summary(found, found_squared, config.num_seeds),
+        summary=claims.summary(by_loss["logistic"], by_loss["squared"], config.num_seeds),
         claims=(
-            views.closed_form_claim(predictors),
-            *views.trained_claims(found),
-            *views.trained_claims(found_squared),
-            *views.phase_claims(cells),
-            *views.control_claims(by_head),
-            views.check_claim(heads),
+            claims.closed_form_claim(predictors),
+            *claims.trained_claims(by_loss["logistic"]),
+            *claims.trained_claims(by_loss["squared"]),
+            *claims.phase_claims(cells),
+            *claims.control_claims(by_head),
+            claims.check_claim(heads),
         ),
         tables=(
             tables.predictor_table(predictors),
-            tables.result_table(found),
-            tables.inside_table(found),
-            tables.result_table(found_squared),
-            tables.inside_table(found_squared),
+            tables.result_table(by_loss["logistic"]),
+            tables.inside_table(by_loss["logistic"]),
+            tables.result_table(by_loss["squared"]),
+            tables.inside_table(by_loss["squared"]),
             tables.head_table(by_head),
             tables.phase_table(cells),
         ),
         figures=(
-            drawings.dynamics_figure(found, theory.MIDDLE, "fig2", "Fig. 2", folder),
-            drawings.dynamics_figure(found, others, "fig10", "Fig. 10", folder),
-            drawings.dynamics_figure(
-                found_squared, range(len(theory.SETTINGS)), "squared", "squared loss", folder
+            figures.dynamics_figure(by_loss["logistic"], theory.MIDDLE, "fig2", "Fig. 2", folder),
+            figures.dynamics_figure(by_loss["logistic"], others, "fig10", "Fig. 10", folder),
+            figures.dynamics_figure(
+                by_loss["squared"], range(len(theory.SETTINGS)), "squared", "squared loss", folder
             ),
-            drawings.phase_figure(cells, config.epochs, folder),
-            drawings.head_figure(by_head, folder),
+            figures.phase_figure(cells, config.epochs, folder),
+            figures.head_figure(by_head, folder),
         ),
         values={
             "predictors": predictors,
@@ -274,27 +133,4 @@ def run(config: Config, data: None, folder: RunFolder) -> Results:
             "squared": squared,
             "phase": cells,
         },
-        config=dataclasses.asdict(config),
-        environment=environment(),
-        seconds=seconds(folder),
     )
-
-
-def train_all(
-    config: Config,
-    folder: RunFolder,
-    plan: study.Plan,
-    jobs: list[study.Job],
-    name: str | None = None,
-) -> list[dict[str, Any]]:
-    """The records of all jobs, block by block; a block that is in the folder is not trained."""
-    name = name or plan.head
-    records: list[dict[str, Any]] = []
-    blocks = study.blocks(jobs, config.block)
-    with Bar(f"{name}: training", "models", len(jobs)) as bar:
-        for i, block in enumerate(blocks):
-            checked = config.num_checked if i == 0 else 0
-            train = functools.partial(study.train_block, plan, block, config.seed, checked)
-            records += stage(folder, f"{name}, block {i}", train)
-            bar.update(min(len(records), len(jobs)), len(jobs), "")
-    return records[: len(jobs)]

@@ -6,11 +6,25 @@ from dataclasses import replace
 from jaxsens.data.generated.sparse_tokens import TYPES
 from jaxsens.reporting.results import Claim
 
-from .seeds import NEAR, Found, Record, by_setting, ended, fits, follows, last, over, reaches, share
+from .._common.claims import number_or_none
+from .seeds import (
+    NEAR,
+    MeanOverSeeds,
+    Record,
+    RecordsBySetting,
+    by_setting,
+    final_value,
+    final_values,
+    fits,
+    follows,
+    mean_over_seeds,
+    reaches,
+    share_following,
+)
 from .theory import PREDICTORS, SETTINGS
 
 
-def summary(logistic: Found, squared: Found, num_seeds: int) -> str:
+def summary(logistic: RecordsBySetting, squared: RecordsBySetting, num_seeds: int) -> str:
     """The main outcome in words."""
     return (
         f"With {num_seeds} seeds per setting, attention uses the tokens of the less sensitive "
@@ -19,7 +33,7 @@ def summary(logistic: Found, squared: Found, num_seeds: int) -> str:
     )
 
 
-def _good(found: Found) -> str:
+def _good(found: RecordsBySetting) -> str:
     failing = [SETTINGS[i].label for i, records in found.items() if not _ood_holds(i, records)]
     without = f", not in {', '.join(failing)}," if failing else ""
     return f"{len(found) - len(failing)} of {len(found)} settings{without}"
@@ -39,10 +53,20 @@ def closed_form_claim(predictors: Sequence[Record]) -> Claim:
         measured=f"{sum(exact)} of {len(exact)} rows: {', '.join(shown)}, 0; no variance over "
         f"{predictors[0]['num_sequences']} sequences each",
         holds=all(exact),
+        values={
+            f"{row['setting']}, {row['predictor']}": {
+                "paper": row["paper"],
+                "closed form": row["closed_form"],
+                "enumerated": row["enumerated"],
+            }
+            for row in predictors
+        },
+        decided_by="all of them, in exact arithmetic",
+        num_examples=predictors[0]["num_sequences"],
     )
 
 
-def trained_claims(found: Found) -> list[Claim]:
+def trained_claims(found: RecordsBySetting) -> list[Claim]:
     """All that is claimed of models trained with one loss."""
     claims = (
         *ood_claims(found),
@@ -55,49 +79,61 @@ def trained_claims(found: Found) -> list[Claim]:
     return [replace(claim, statement=f"{loss} loss: {claim.statement}") for claim in claims]
 
 
-def ood_claims(found: Found) -> list[Claim]:
+def ood_claims(found: RecordsBySetting) -> list[Claim]:
     """Which tokens each setting's models use."""
     claims = []
     for i, records in found.items():
         favours = SETTINGS[i].favours
         target, bound = ("0", f"≤ {NEAR}") if favours == "sparse" else ("1", f"≥ {1 - NEAR}")
-        part = share(records)
+        ood, part = final_value(records, "ood_accuracy"), share_following(records)
         claims.append(
             Claim(
                 statement=f"{SETTINGS[i].label}: attention uses the {favours} tokens: accuracy "
                 f"with exchanged sparse tokens → {target} (95 % interval over seeds {bound}, and "
                 "most seeds do, share > 1/2)",
                 paper=target,
-                measured=f"{ended(records, 'ood_accuracy')}; share of {len(records)} seeds {part}",
+                measured=f"{ood}; share of {len(records)} seeds {part}",
                 holds=_ood_holds(i, records),
+                values={"accuracy": number_or_none(ood.mean), "share of seeds": part.mean}
+                | {"share of seeds, 95 % interval": part.ends},
+                decided_by="accuracy",
+                interval=ood.ends,
+                num_seeds=len(records),
             )
         )
     return claims
 
 
 def _ood_holds(i: int, records: Sequence[Record]) -> bool:
-    ood, favours = ended(records, "ood_accuracy"), SETTINGS[i].favours
+    ood, favours = final_value(records, "ood_accuracy"), SETTINGS[i].favours
     near = reaches(ood.high if favours == "sparse" else ood.low, favours)
-    return near and share(records).low > 0.5
+    return near and share_following(records).low > 0.5
 
 
-def test_claim(found: Found) -> Claim:
+def test_claim(found: RecordsBySetting) -> Claim:
     """The task is learned."""
-    lows = {i: ended(records, "test_accuracy") for i, records in found.items()}
+    accuracies = {
+        SETTINGS[i].label: final_value(records, "test_accuracy") for i, records in found.items()
+    }
+    lowest = min(accuracies, key=lambda label: accuracies[label].low)
     return Claim(
         statement="Test accuracy 1 in all settings (95 % interval over seeds ≥ 0.99)",
         paper="1.0",
-        measured="; ".join(f"{SETTINGS[i].label} {value}" for i, value in lows.items()),
-        holds=all(value.low >= 0.99 for value in lows.values()),
+        measured="; ".join(f"{label} {value}" for label, value in accuracies.items()),
+        holds=all(value.low >= 0.99 for value in accuracies.values()),
+        values={label: number_or_none(value.mean) for label, value in accuracies.items()},
+        decided_by=lowest,
+        interval=accuracies[lowest].ends,
+        num_seeds=min(map(len, found.values())),
     )
 
 
-def sensitivity_claims(found: Found) -> list[Claim]:
+def sensitivity_claims(found: RecordsBySetting) -> list[Claim]:
     """The learned function against the two predictors."""
     claims = []
     for i, records in found.items():
         low, high = sorted(float(SETTINGS[i].sensitivity(p)) for p in PREDICTORS)
-        measured = ended(records, "final_sensitivity")
+        measured = final_value(records, "final_sensitivity")
         claims.append(
             Claim(
                 statement=f"{SETTINGS[i].label}: the trained model's sensitivity is nearer to the "
@@ -105,12 +141,20 @@ def sensitivity_claims(found: Found) -> list[Claim]:
                 paper=f"predictors {low:.4f} and {high:.4f}",
                 measured=measured.text(5),
                 holds=measured.high < (low + high) / 2,
+                values={
+                    "trained model": number_or_none(measured.mean),
+                    "less sensitive predictor": low,
+                    "more sensitive predictor": high,
+                },
+                decided_by="trained model",
+                interval=measured.ends,
+                num_seeds=len(records),
             )
         )
     return claims
 
 
-def alignment_claims(found: Found) -> list[Claim]:
+def alignment_claims(found: RecordsBySetting) -> list[Claim]:
     """The rows of U W_Vᵀ point along the favoured tokens."""
     return [
         _highest(
@@ -124,7 +168,7 @@ def alignment_claims(found: Found) -> list[Claim]:
     ]
 
 
-def attention_claims(found: Found) -> list[Claim]:
+def attention_claims(found: RecordsBySetting) -> list[Claim]:
     """Attention is highest on the favoured tokens: in all, and for each token."""
     return [
         _highest(
@@ -142,26 +186,46 @@ def attention_claims(found: Found) -> list[Claim]:
     ]
 
 
-def _highest(found: Found, favours: str, name: str, statement: str) -> Claim:
+def _highest(found: RecordsBySetting, favours: str, name: str, statement: str) -> Claim:
     """Whether the favoured type has the largest number, by the paired difference over seeds."""
-    mine = TYPES.index(favours)
-    parts, holds = [], True
-    for i, records in found.items():
-        if SETTINGS[i].favours != favours:
-            continue
-        means = [ended(records, name, k).mean for k in range(len(TYPES))]
-        for k in range(len(TYPES)):
-            if k != mine:
-                pairs = zip(last(records, name, mine), last(records, name, k), strict=True)
-                gaps = [a - b for a, b in pairs if a is not None and b is not None]
-                holds &= over(gaps).low > 0
-        parts.append(f"{SETTINGS[i].label} " + " / ".join(f"{mean:.3f}" for mean in means))
+    of_kind = {i: records for i, records in found.items() if SETTINGS[i].favours == favours}
+    means = {
+        SETTINGS[i].label: [final_value(records, name, k).mean for k in range(len(TYPES))]
+        for i, records in of_kind.items()
+    }
+    differences = {
+        f"{SETTINGS[i].label}: {favours} − {other}": _paired(records, name, favours, other)
+        for i, records in of_kind.items()
+        for other in TYPES
+        if other != favours
+    }
+    smallest = min(differences, key=lambda pair: differences[pair].low)
+    listed = (
+        f"{label} " + " / ".join(f"{mean:.3f}" for mean in of_types)
+        for label, of_types in means.items()
+    )
     return Claim(
         statement=f"{statement} (95 % interval of the difference over seeds above 0)",
         paper="Figs 2 and 10",
-        measured=f"{' / '.join(TYPES)}: " + "; ".join(parts),
-        holds=holds,
+        measured=f"{' / '.join(TYPES)}: " + "; ".join(listed),
+        holds=all(difference.low > 0 for difference in differences.values()),
+        values={
+            label: dict(zip(TYPES, map(number_or_none, of_types), strict=True))
+            for label, of_types in means.items()
+        }
+        | {pair: number_or_none(difference.mean) for pair, difference in differences.items()},
+        decided_by=smallest,
+        interval=differences[smallest].ends,
+        num_seeds=min(map(len, of_kind.values())),
     )
+
+
+def _paired(records: Sequence[Record], name: str, one: str, other: str) -> MeanOverSeeds:
+    """The difference of two types of tokens, model by model, of those that did not diverge."""
+    pairs = zip(
+        *(final_values(records, name, TYPES.index(kind)) for kind in (one, other)), strict=True
+    )
+    return mean_over_seeds([a - b for a, b in pairs if a is not None and b is not None])
 
 
 def phase_claims(cells: Sequence[Record]) -> list[Claim]:
@@ -183,24 +247,29 @@ def phase_claims(cells: Sequence[Record]) -> list[Claim]:
                         paper='"small" initialisation, no number',
                         measured=f"{num} of {len(part)} models",
                         holds=num == len(part) if part is small else num <= len(part) / 2,
+                        values={"models that follow": num, "models": len(part)},
+                        decided_by="models that follow",
+                        num_seeds=len({record["seed"] for record in part}),
                     )
                 )
     return claims
 
 
-def control_claims(by_head: Mapping[str, Found]) -> list[Claim]:
+def control_claims(by_head: Mapping[str, RecordsBySetting]) -> list[Claim]:
     """Whether it takes attention to choose as attention does."""
     claims = []
     for head, found in by_head.items():
         if head == "attention":
             continue
-        parts, same = [], True
+        parts, same, values = [], True, {}
         for i, records in found.items():
-            mine = ended(records, "ood_accuracy").mean
-            theirs = ended(by_head["attention"][i], "ood_accuracy").mean
-            test = ended(records, "test_accuracy").mean
+            mine = final_value(records, "ood_accuracy").mean
+            theirs = final_value(by_head["attention"][i], "ood_accuracy").mean
+            test = final_value(records, "test_accuracy").mean
             parts.append(f"{SETTINGS[i].label} {theirs:.2f} / {mine:.2f} ({test:.2f})")
             same &= test >= 1 - NEAR and abs(theirs - mine) <= 0.1
+            numbers = {"attention": theirs, head: mine, f"{head}, test accuracy": test}
+            values[SETTINGS[i].label] = {k: number_or_none(v) for k, v in numbers.items()}
         claims.append(
             Claim(
                 statement=f"Without attention, the {head} learns all settings (mean test accuracy "
@@ -209,6 +278,9 @@ def control_claims(by_head: Mapping[str, Found]) -> list[Claim]:
                 paper="not tested",
                 measured="attention / control (its test accuracy): " + "; ".join(parts),
                 holds=same,
+                values=values,
+                decided_by="differences between attention and control, and test accuracies",
+                num_seeds=min(map(len, found.values())),
             )
         )
     return claims
@@ -225,4 +297,7 @@ def check_claim(heads: Mapping[str, Sequence[Record]]) -> Claim:
         paper="–",
         measured=f"{program} and {library} flips of {number} edits of {len(flips)} trained models",
         holds=bool(flips) and all(theirs == mine for theirs, mine, _ in flips),
+        values={"flips, program": program, "flips, library": library, "edits": number},
+        decided_by="flips, program",
+        num_seeds=len(flips),
     )

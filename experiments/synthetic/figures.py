@@ -6,13 +6,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
-from jaxsens import figures
 from jaxsens.data.generated.sparse_tokens import TYPES
 from jaxsens.figures.style import GREY, look_of, new_figure, styled
 from jaxsens.reporting.results import Figure
 from jaxsens.reporting.run_folder import RunFolder
 
-from .seeds import BOUNDS, Found, Record, by_cell, ended, follows, over
+from .._common.figures import saved_figure
+from .seeds import BOUNDS, Record, RecordsBySetting, by_cell, final_value, follows, mean_over_seeds
 from .theory import PREDICTORS, SETTINGS
 
 _ACCURACIES = {"train_accuracy": "train", "test_accuracy": "test", "ood_accuracy": "OOD test"}
@@ -24,10 +24,10 @@ _INSIDE = {
 
 
 def dynamics_figure(
-    found: Found, settings: Sequence[int], name: str, figure: str, folder: RunFolder
+    found: RecordsBySetting, settings: Sequence[int], name: str, figure: str, folder: RunFolder
 ) -> Figure:
     """Accuracies, sensitivity, alignment and attention along training."""
-    return _saved(
+    return saved_figure(
         _draw_dynamics(found, settings),
         folder,
         name,
@@ -39,7 +39,7 @@ def dynamics_figure(
 
 
 @styled
-def _draw_dynamics(found: Found, settings: Sequence[int]) -> Drawing:
+def _draw_dynamics(found: RecordsBySetting, settings: Sequence[int]) -> Drawing:
     num_columns = 2 + len(_INSIDE)
     fig = new_figure(2.9 * num_columns, 2.3 * len(settings) + 0.5)
     grid = fig.subplots(len(settings), num_columns, squeeze=False, sharex=True)
@@ -79,7 +79,7 @@ def _curve(
     for t in range(len(epochs)):
         values = [record[name][t] for record in records]
         values = values if index is None else [value[index] for value in values]
-        points.append(over(values, BOUNDS.get(name, (0.0, 1.0))))
+        points.append(mean_over_seeds(values, BOUNDS.get(name, (0.0, 1.0))))
     mean, low, high = (np.array(column) for column in zip(*points, strict=True))
     look = look_of(i, len(epochs))
     axes.plot(epochs, mean, label=label, **look)
@@ -88,7 +88,7 @@ def _curve(
 
 def phase_figure(cells: Sequence[Record], epochs: int, folder: RunFolder) -> Figure:
     """Where the claim holds over initial scale and learning rate."""
-    return _saved(
+    return saved_figure(
         _draw_phase(cells),
         folder,
         "phase",
@@ -129,14 +129,14 @@ def _draw_phase(cells: Sequence[Record]) -> Drawing:
 def _cell_text(records: Sequence[Record]) -> str:
     if any(record["loss"][-1] is None for record in records):
         return "×"
-    test = ended(records, "test_accuracy").mean
-    text = f"{ended(records, 'ood_accuracy').mean:.2f}"
+    test = final_value(records, "test_accuracy").mean
+    text = f"{final_value(records, 'ood_accuracy').mean:.2f}"
     return text if test >= 0.95 else f"{text}\n({test:.2f})"
 
 
-def head_figure(by_head: Mapping[str, Found], folder: RunFolder) -> Figure:
+def head_figure(by_head: Mapping[str, RecordsBySetting], folder: RunFolder) -> Figure:
     """Attention beside the controls."""
-    return _saved(
+    return saved_figure(
         _draw_heads(by_head),
         folder,
         "heads",
@@ -147,7 +147,7 @@ def head_figure(by_head: Mapping[str, Found], folder: RunFolder) -> Figure:
 
 
 @styled
-def _draw_heads(by_head: Mapping[str, Found]) -> Drawing:
+def _draw_heads(by_head: Mapping[str, RecordsBySetting]) -> Drawing:
     fig = new_figure(8.4, 3.4)
     axes = fig.subplots()
     settings = sorted(by_head["attention"])
@@ -155,7 +155,7 @@ def _draw_heads(by_head: Mapping[str, Found]) -> Drawing:
         look = look_of(k, 1)
         x = np.arange(len(settings)) + 0.2 * (k - (len(by_head) - 1) / 2)
         for name, face in (("test_accuracy", "white"), ("ood_accuracy", look["color"])):
-            mean, low, high = np.array([ended(found[i], name) for i in settings]).T
+            mean, low, high = np.array([final_value(found[i], name) for i in settings]).T
             axes.errorbar(
                 x,
                 mean,
@@ -173,8 +173,3 @@ def _draw_heads(by_head: Mapping[str, Found]) -> Drawing:
     axes.set(ylabel="accuracy", ylim=(-0.05, 1.05), xlabel="setting (n_s, n_f, n_d, m)")
     fig.legend(loc="outside lower center", ncols=len(by_head))
     return fig
-
-
-def _saved(fig: Drawing, folder: RunFolder, name: str, caption: str) -> Figure:
-    figures.save(fig, folder.figures, name)
-    return Figure(f"figures/{name}.png", caption)

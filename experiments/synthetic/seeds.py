@@ -11,20 +11,25 @@ from jaxsens.core.intervals import REAL_LINE, Bounds, mean_interval, student_int
 from .theory import SETTINGS
 
 Record = Mapping[str, Any]
-Found = Mapping[int, Sequence[Record]]
+RecordsBySetting = Mapping[int, Sequence[Record]]
 
 #: Where a number can lie, if not between 0 and 1.
-BOUNDS = {"alignment": (-1.0, 1.0), "attention_per_token": (0.0, math.inf)}
+BOUNDS: dict[str, Bounds] = {"alignment": (-1.0, 1.0), "attention_per_token": (0.0, math.inf)}
 #: An accuracy up to this counts as 0, one from 1 − this on as 1.
 NEAR = 0.05
 
 
-class Over(NamedTuple):
+class MeanOverSeeds(NamedTuple):
     """A number over seeds: mean and ends of its 95 % interval; nan if all models diverged."""
 
     mean: float
     low: float
     high: float
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """(low, high)."""
+        return self.low, self.high
 
     def __str__(self) -> str:
         return self.text(3)
@@ -53,32 +58,34 @@ def by_cell(cells: Sequence[Record]) -> dict[tuple[int, float, float], list[Reco
     return groups
 
 
-def over(values: Sequence[float | None], bounds: Bounds = REAL_LINE) -> Over:
+def mean_over_seeds(values: Sequence[float | None], bounds: Bounds = REAL_LINE) -> MeanOverSeeds:
     """Mean and Student-t interval, cut off at the bounds, of the models that did not diverge.
 
-    Where all seeds agree the interval has no width: look at `share` too.
+    Where all seeds agree the interval has no width: look at `share_following` too.
     """
     finite = np.array([v for v in values if v is not None], np.float64)
     if len(finite) < 2:
-        return Over(*3 * [float(finite[0]) if len(finite) else math.nan])
-    return Over(*student_interval(finite, bounds))
+        return MeanOverSeeds(*3 * [float(finite[0]) if len(finite) else math.nan])
+    return MeanOverSeeds(*student_interval(finite, bounds))
 
 
-def ended(records: Sequence[Record], name: str, index: int | None = None) -> Over:
+def final_value(records: Sequence[Record], name: str, index: int | None = None) -> MeanOverSeeds:
     """A number after the last epoch, over seeds; of one type of token, if it has three."""
-    return over(last(records, name, index), BOUNDS.get(name, (0.0, 1.0)))
+    return mean_over_seeds(final_values(records, name, index), BOUNDS.get(name, (0.0, 1.0)))
 
 
-def last(records: Sequence[Record], name: str, index: int | None = None) -> list[float | None]:
+def final_values(
+    records: Sequence[Record], name: str, index: int | None = None
+) -> list[float | None]:
     """The number after the last epoch, of every model."""
     ends = [r[name][-1] if isinstance(r[name], list) else r[name] for r in records]
     return ends if index is None else [end[index] for end in ends]
 
 
-def share(records: Sequence[Record]) -> Over:
+def share_following(records: Sequence[Record]) -> MeanOverSeeds:
     """The share of seeds that follow, with the Wilson interval: each seed is one draw."""
     follow = np.array([float(follows(record)) for record in records])
-    return Over(*mean_interval(follow, (0.0, 1.0)))
+    return MeanOverSeeds(*mean_interval(follow, (0.0, 1.0)))
 
 
 def reaches(value: float, favours: str) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from jaxsens.data.generated.sparse_tokens import TYPES
 from jaxsens.reporting.results import Cell, Table
 
-from .seeds import Found, Record, by_cell, ended, follows
+from .seeds import Record, RecordsBySetting, by_cell, final_value, follows
 from .theory import PREDICTORS, SETTINGS, linear_margin
 
 _SEEDS = "Mean and 95 % Student-t interval over seeds (no width where all seeds agree)"
@@ -34,7 +34,7 @@ def predictor_table(predictors: Sequence[Record]) -> Table:
     )
 
 
-def result_table(found: Found) -> Table:
+def result_table(found: RecordsBySetting) -> Table:
     """What the trained models do."""
     body: list[tuple[Cell, ...]] = []
     for i, records in found.items():
@@ -44,13 +44,13 @@ def result_table(found: Found) -> Table:
             (
                 setting.label,
                 setting.favours,
-                str(ended(records, "test_accuracy")),
+                str(final_value(records, "test_accuracy")),
                 "0" if setting.favours == "sparse" else "1",
-                str(ended(records, "ood_accuracy")),
+                str(final_value(records, "ood_accuracy")),
                 f"{sum(map(follows, records))} of {len(records)}",
                 predictors,
                 str(linear_margin(setting)),
-                ended(records, "final_sensitivity").text(5),
+                final_value(records, "final_sensitivity").text(5),
             )
         )
     return Table(
@@ -66,12 +66,12 @@ def result_table(found: Found) -> Table:
     )
 
 
-def _training(found: Found) -> str:
+def _training(found: RecordsBySetting) -> str:
     record = next(iter(found.values()))[0]
     return f"{record['epochs'][-1]} epochs with the {record['objective']} loss"
 
 
-def inside_table(found: Found) -> Table:
+def inside_table(found: RecordsBySetting) -> Table:
     """What the trained models are made of."""
     body: list[tuple[Cell, ...]] = []
     for i, records in found.items():
@@ -81,7 +81,7 @@ def inside_table(found: Found) -> Table:
                     SETTINGS[i].label,
                     kind,
                     *(
-                        str(ended(records, name, k))
+                        str(final_value(records, name, k))
                         for name in ("alignment", "attention", "attention_per_token")
                     ),
                 )
@@ -98,15 +98,15 @@ def inside_table(found: Found) -> Table:
     )
 
 
-def head_table(by_head: Mapping[str, Found]) -> Table:
+def head_table(by_head: Mapping[str, RecordsBySetting]) -> Table:
     """The controls beside attention."""
     body: list[tuple[Cell, ...]] = []
     for i in range(len(SETTINGS)):
         for head, found in by_head.items():
             records = found[i]
-            sensitivity = ended(records, "final_sensitivity")
+            sensitivity = final_value(records, "final_sensitivity")
             accuracies = (
-                str(ended(records, name))
+                str(final_value(records, name))
                 for name in ("train_accuracy", "test_accuracy", "ood_accuracy")
             )
             body.append((SETTINGS[i].label, head, *accuracies, sensitivity.text(5)))
@@ -125,7 +125,7 @@ def phase_table(cells: Sequence[Record]) -> Table:
     for (i, sigma, rate), records in by_cell(cells).items():
         num = sum(record["loss"][-1] is None for record in records)
         accuracies = (
-            f"{ended(records, name).mean:.3f}" for name in ("test_accuracy", "ood_accuracy")
+            f"{final_value(records, name).mean:.3f}" for name in ("test_accuracy", "ood_accuracy")
         )
         share = f"{sum(map(follows, records))} of {len(records)}"
         numbers = (f"{sigma:g}", f"{rate:g}", *accuracies, share, num or None)

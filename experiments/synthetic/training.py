@@ -30,6 +30,9 @@ from jaxsens.data.generated.sparse_tokens import (
     token_types,
 )
 from jaxsens.models import TokenAttention, TokenMLP
+from jaxsens.reporting.cached import cached_stage
+from jaxsens.reporting.progress import Bar
+from jaxsens.reporting.run_folder import RunFolder
 
 from .theory import LENGTH, SETTINGS, Setting
 
@@ -49,7 +52,7 @@ _EDITED_ROWS = 4
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """What is the same for all jobs: the static half of the program."""
 
     head: str
@@ -69,7 +72,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """One model to train: an index into `SETTINGS`, a seed, initial σ and learning rate."""
 
     setting: int
@@ -78,7 +81,7 @@ class Job:
     rate: float
 
 
-class Traced(NamedTuple):
+class TracedJobs(NamedTuple):
     """A job as the program sees it."""
 
     counts: Counts
@@ -87,14 +90,14 @@ class Traced(NamedTuple):
     key: PRNGKeyArray
 
 
-def traced(jobs: Sequence[Job], seed: int) -> Traced:
+def traced(jobs: Sequence[TrainingJob], seed: int) -> TracedJobs:
     """The jobs stacked; jobs of one setting and seed share data, initial weights and order."""
     counts = zip(*(SETTINGS[job.setting].counts for job in jobs), strict=True)
     keys = [
         jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), job.setting), job.seed)
         for job in jobs
     ]
-    return Traced(
+    return TracedJobs(
         Counts(*(jnp.array(column, jnp.int32) for column in counts)),
         jnp.array([job.sigma for job in jobs], jnp.float32),
         jnp.array([job.rate for job in jobs], jnp.float32),
@@ -103,7 +106,7 @@ def traced(jobs: Sequence[Job], seed: int) -> Traced:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def train(plan: Plan, jobs: Traced) -> tuple[Record, Record, Any, Int[Array, "k n T"]]:
+def train(plan: TrainingPlan, jobs: TracedJobs) -> tuple[Record, Record, Any, Int[Array, "k n T"]]:
     """All jobs, to the end.
 
     Returns:
@@ -113,7 +116,9 @@ def train(plan: Plan, jobs: Traced) -> tuple[Record, Record, Any, Int[Array, "k 
     return jax.vmap(functools.partial(_train_one, plan))(jobs)
 
 
-def _train_one(plan: Plan, job: Traced) -> tuple[Record, Record, Any, Int[Array, "n T"]]:
+def _train_one(
+    plan: TrainingPlan, job: TracedJobs
+) -> tuple[Record, Record, Any, Int[Array, "n T"]]:
     model = HEADS[plan.head]
     train_key, test_key, init_key, order_key = jax.random.split(job.key, 4)
     x, y = generate(job.counts, LENGTH, plan.num_train, key=train_key)
@@ -233,13 +238,46 @@ def _accuracy(scores: Float[Array, " n"], y: Int[Array, " n"]) -> Float[Array, "
     return (jnp.sign(scores).astype(y.dtype) == y).mean()
 
 
-def blocks(jobs: Sequence[Job], size: int) -> list[list[Job]]:
+def blocks(jobs: Sequence[TrainingJob], size: int) -> list[list[TrainingJob]]:
     """The jobs in blocks of one size, so that the program is compiled once; the last is padded."""
     cut = [list(jobs[start : start + size]) for start in range(0, len(jobs), size)]
     return [block + block[-1:] * (size - len(block)) for block in cut]
 
 
-def train_block(plan: Plan, jobs: Sequence[Job], seed: int, num_checked: int) -> list[Record]:
+def train_all(
+    folder: RunFolder,
+    plan: TrainingPlan,
+    jobs: Sequence[TrainingJob],
+    *,
+    name: str,
+    seed: int,
+    block_size: int,
+    num_checked: int,
+) -> list[Record]:
+    """The records of all jobs, block by block; a block that is in the folder is not trained.
+
+    Args:
+      folder: the run's folder.
+      plan: what is the same for all jobs.
+      jobs: the models to train.
+      name: of what is trained, in the stages of the run.
+      seed: of data, weights and order.
+      block_size: models trained side by side.
+      num_checked: sequences of each model of the first block that are measured once more.
+    """
+    records: list[Record] = []
+    with Bar(f"{name}: training", "models", len(jobs)) as bar:
+        for i, block in enumerate(blocks(jobs, block_size)):
+            checked = num_checked if i == 0 else 0
+            train = functools.partial(train_block, plan, block, seed, checked)
+            records += cached_stage(folder, f"{name}, block {i}", train)
+            bar.update(min(len(records), len(jobs)), len(jobs), "")
+    return records[: len(jobs)]
+
+
+def train_block(
+    plan: TrainingPlan, jobs: Sequence[TrainingJob], seed: int, num_checked: int
+) -> list[Record]:
     """Trains one block; the first `num_checked` sequences of each job are measured once more.
 
     Returns:
@@ -273,13 +311,13 @@ def _without_diverged(found: Record) -> Record:
     """None for what was measured once the loss was not finite: the sign of nan is no label."""
     finite = [loss is not None for loss in found["loss"]]
 
-    def kept(values: Any) -> Any:
+    def while_finite(values: Any) -> Any:
         if not isinstance(values, list):
             return values if finite[-1] else None
         empty = [None] * len(values[0]) if isinstance(values[0], list) else None
         return [value if ok else empty for value, ok in zip(values, finite, strict=True)]
 
-    return {name: kept(values) for name, values in found.items()}
+    return {name: while_finite(values) for name, values in found.items()}
 
 
 def flips_both_ways(
@@ -296,7 +334,7 @@ def flips_both_ways(
 
 @functools.cache
 def _apply(model: nn.Module) -> Callable[..., Any]:
-    """One function object a model, so that nothing is compiled twice."""
+    """One function object per model, so that nothing is compiled twice."""
     return model.apply
 
 

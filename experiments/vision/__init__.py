@@ -27,19 +27,21 @@ excludes zero on the right side. The paper compares models whose training accura
 they do is a claim of its own.
 """
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
 from jaxsens import data
-from jaxsens.reporting.environment import environment
-from jaxsens.reporting.results import Results
+from jaxsens.reporting.results import Findings
 from jaxsens.reporting.run_folder import RunFolder
 
-from .._common import views
-from .._common.study import seconds
-from .._images import views as image_views
-from .._images.study import ComparisonConfig, Images, estimate_of, load, train
+from .._common.claims import less_sensitive
+from .._common.figures import final_figure, training_figure
+from .._images.claims import matched_claim
+from .._images.config import ComparisonConfig
+from .._images.figures import patch_figure
+from .._images.loading import Images, load
+from .._images.tables import sensitivity_table
+from .._images.training import train_and_measure
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
 
@@ -65,38 +67,31 @@ COST = {
 }
 
 
-def run(config: Config, images: Images, folder: RunFolder) -> Results:
+def run(config: Config, images: Images, folder: RunFolder) -> Findings:
     """Trains, measures, compares."""
-    compared = config.arms()
-    arms = {each.name: each for each in compared}
-    for each in compared:
-        train(config, images, each, folder)
-    estimates = {each.name: estimate_of(folder, each) for each in compared}
-    orderings = [
-        views.less_sensitive(arms[lesser], arms[greater], estimates)
-        for lesser, greater in config.task.orderings
-        if {lesser, greater} <= set(arms)
-    ]
-    least = min(compared, key=lambda each: estimates[each.name].mean)
-    return Results(
-        experiment="vision",
+    specs = config.model_specs()
+    by_name = {spec.name: spec for spec in specs}
+    estimates = train_and_measure(config, images, specs, folder)
+    least = min(specs, key=lambda spec: estimates[spec.name].mean)
+    on_grid = config.estimator == "patch-grid"
+    return Findings(
         title=f"Sensitivity to one patch: {data.spec(config.dataset).title}",
-        summary=f"Of {', '.join(each.label for each in compared)}, {least.label} is the least "
+        summary=f"Of {', '.join(spec.label for spec in specs)}, {least.label} is the least "
         f"sensitive: a random change of one {config.patch}×{config.patch} patch changes its "
         f"prediction in {estimates[least.name].mean:.1%} of the draws.",
-        claims=(*orderings, image_views.matched(config, compared, folder)),
-        tables=(image_views.sensitivity_table(config, images, compared, estimates, folder),),
-        figures=(
-            views.training_figure(compared, folder, config.task.figure),
-            views.final_figure(config.epochs, compared, estimates, folder),
+        claims=(
             *(
-                (image_views.patch_figure(config, images, compared, estimates, folder),)
-                if config.estimator == "patch-grid"
-                else ()
+                less_sensitive(by_name[lesser], by_name[greater], estimates)
+                for lesser, greater in config.setting.orderings
+                if {lesser, greater} <= by_name.keys()
             ),
+            matched_claim(config, specs, folder),
+        ),
+        tables=(sensitivity_table(config, images, specs, estimates, folder),),
+        figures=(
+            training_figure(specs, folder, config.setting.figure),
+            final_figure(config.epochs, specs, estimates, folder),
+            *([patch_figure(config, images, specs, estimates, folder)] if on_grid else []),
         ),
         values={name: estimate.summary() for name, estimate in estimates.items()},
-        config=dataclasses.asdict(config),
-        environment=environment(),
-        seconds=seconds(folder),
     )

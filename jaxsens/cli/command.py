@@ -2,16 +2,16 @@
 
 import dataclasses
 from collections.abc import Iterable
-from types import ModuleType
 from typing import Any
 
 from jaxsens.cli.bounds import declared_fields
 from jaxsens.cli.config import ExperimentConfig
+from jaxsens.cli.experiment import Experiment
 from jaxsens.cli.flags import is_switch
 from jaxsens.reporting import report
 
 
-def reproduce(name: str, experiment: ModuleType, config: ExperimentConfig) -> str:
+def reproduce(name: str, experiment: Experiment, config: ExperimentConfig) -> str:
     """The shortest command that gives this config.
 
     A preset fills in what its config and the flags leave open, so not every preset can give every
@@ -19,7 +19,7 @@ def reproduce(name: str, experiment: ModuleType, config: ExperimentConfig) -> st
 
     Args:
       name: the experiment.
-      experiment: its module.
+      experiment: its package.
       config: a resolved config.
     """
     found = [
@@ -32,7 +32,7 @@ def reproduce(name: str, experiment: ModuleType, config: ExperimentConfig) -> st
 
 
 def _differing(
-    experiment: ModuleType, preset: Any, config: ExperimentConfig
+    experiment: Experiment, preset: Any, config: ExperimentConfig
 ) -> dict[str, Any] | None:
     """The fewest fields that must be given with this preset; None if it cannot give the config."""
 

@@ -7,8 +7,9 @@ import importlib
 import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
+from typing import cast
 
+from jaxsens.cli.experiment import Experiment
 from jaxsens.cli.wording import nearest, shown
 
 PACKAGE = "jaxsens.experiments"
@@ -33,19 +34,21 @@ def canonical_name(name: str) -> str:
     return found
 
 
-def load_experiment(name: str) -> ModuleType:
-    """The experiment's module; raises ValueError with the nearest name for an unknown one."""
-    return importlib.import_module(f"{_experiments_package()}.{canonical_name(name)}")
+def load_experiment(name: str) -> Experiment:
+    """The experiment's package; raises ValueError with the nearest name for an unknown one."""
+    package = importlib.import_module(f"{_experiments_package()}.{canonical_name(name)}")
+    return cast(Experiment, package)
 
 
 def listing() -> str:
     """Every experiment with what it shows and costs."""
     lines = []
     for name in experiment_names():
-        module = load_experiment(name)
+        experiment = load_experiment(name)
         # Under `python -OO` there are no docstrings.
-        lines.append(f"{name:12} {(module.__doc__ or '').strip().partition(chr(10))[0]}".rstrip())
-        lines += [f"{'':12}   {preset}: {cost}" for preset, cost in module.COST.items()]
+        first_line = (experiment.__doc__ or "").strip().partition("\n")[0]
+        lines.append(f"{name:12} {first_line}".rstrip())
+        lines += [f"{'':12}   {preset}: {cost}" for preset, cost in experiment.COST.items()]
     return "\n".join(lines)
 
 

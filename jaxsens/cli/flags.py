@@ -11,7 +11,6 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 import tyro
@@ -19,6 +18,7 @@ import tyro
 from jaxsens.cli.bounds import Declared, FolderName, declared_fields
 from jaxsens.cli.config import ConfigError
 from jaxsens.cli.discovery import canonical_name, experiment_names
+from jaxsens.cli.experiment import Experiment
 from jaxsens.cli.wording import nearest, shown
 
 #: Each flag, as `--num-train`, with the words that follow it.
@@ -93,7 +93,7 @@ def experiment_name(given: Given) -> str | None:
     return name
 
 
-def parse(experiment: ModuleType, given: Given) -> tuple[Options, Any]:
+def parse(experiment: Experiment, given: Given) -> tuple[Options, Any]:
     """Options and config from the flags; ValueError, in one line, for bad ones."""
     _check_flags(experiment.Config, given)
     folders = {

@@ -1,19 +1,34 @@
-"""What a run leaves behind: its folder, its results, report page and messages."""
+"""What a run leaves behind: its folder, records and cached stages, its results and report page."""
 
+from jaxsens.reporting.cached import (
+    cached_estimate,
+    cached_estimate_stage,
+    cached_file,
+    cached_stage,
+)
 from jaxsens.reporting.environment import environment
 from jaxsens.reporting.progress import Bar, say
-from jaxsens.reporting.results import Claim, Figure, Results, Table
+from jaxsens.reporting.records import Record, records_of, total_seconds
+from jaxsens.reporting.results import Claim, Figure, Findings, Results, Table
 from jaxsens.reporting.run_folder import RunFolder, RunLostError, WorkdirError
 
 __all__ = [
     "Bar",
     "Claim",
     "Figure",
+    "Findings",
+    "Record",
     "Results",
     "RunFolder",
     "RunLostError",
     "Table",
     "WorkdirError",
+    "cached_estimate",
+    "cached_estimate_stage",
+    "cached_file",
+    "cached_stage",
     "environment",
+    "records_of",
     "say",
+    "total_seconds",
 ]

@@ -25,13 +25,12 @@ from jaxsens.reporting.results import Results
 _TEMPLATE = "report.html.jinja"
 
 
-def render(results: Results, folder: Path | str, reproduce: str | None = None) -> str:
+def render(results: Results, folder: Path | str) -> str:
     """The page as text.
 
     Args:
-      results: what the run found.
+      results: what the run found; without a command, the page has ``command`` of all fields.
       folder: the run folder, below which the figures lie.
-      reproduce: the command that makes the run again; default ``command`` of all fields.
 
     Returns:
       A complete HTML document.
@@ -40,7 +39,8 @@ def render(results: Results, folder: Path | str, reproduce: str | None = None) -
       FileNotFoundError: a figure is missing.
 
     Example:
-      >>> results = Results("A demo", "It ran.", (), (), (), {}, "demo", {}, {}, 1.0)
+      >>> made_by = {"experiment": "demo", "config": {}, "environment": {}, "seconds": 1.0}
+      >>> results = Results("A demo", "It ran.", (), (), (), values={}, **made_by)
       >>> "<h1>A demo</h1>" in render(results, ".")
       True
     """
@@ -59,17 +59,16 @@ def render(results: Results, folder: Path | str, reproduce: str | None = None) -
         num_holds=sum(claim.holds for claim in results.claims),
         duration=duration(results.seconds),
         config=dict(_dotted(results.config)),
-        command=reproduce or command(results.experiment, results.config),
+        command=results.command or command(results.experiment, results.config),
     )
 
 
-def write(results: Results, folder: Path | str, reproduce: str | None = None) -> Path:
+def write(results: Results, folder: Path | str) -> Path:
     """Writes report.html into the run folder, before results.json marks the run as finished.
 
     Args:
-      results: what the run found.
+      results: what the run found; without a command, the page has ``command`` of all fields.
       folder: the run folder, below which the figures lie.
-      reproduce: the command that makes the run again; default ``command`` of all fields.
 
     Returns:
       The path of the page.
@@ -78,7 +77,7 @@ def write(results: Results, folder: Path | str, reproduce: str | None = None) ->
       FileNotFoundError: a figure is missing; nothing is written.
     """
     path = Path(folder) / "report.html"
-    write_atomic(path, render(results, folder, reproduce))
+    write_atomic(path, render(results, folder))
     return path
 
 

@@ -229,8 +229,8 @@ class RunFolder:
         if new:
             files.sync(self.path)
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """All records of metrics.jsonl; a last line torn by a killed process is left out.
+    def appended(self) -> list[dict[str, Any]]:
+        """All that was appended to metrics.jsonl, but a last line torn by a killed process.
 
         Raises:
           WorkdirError: a line other than a torn last one is damaged.

@@ -1,6 +1,7 @@
 """A tiny run of any experiment, in an empty folder and without data."""
 
 import json
+import numbers
 
 import pytest
 
@@ -14,6 +15,30 @@ def _elsewhere(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def check_claims():
+    """`check_claims(claims)`: fails unless the fields of all claims (as JSON) are filled."""
+    return _check_claims
+
+
+def _check_claims(claims):
+    assert claims
+    for claim in claims:
+        statement, values, interval = claim["statement"], claim["values"], claim["interval"]
+        assert values, statement
+        assert claim["decided_by"], statement
+        # One interval decides, or several do: then they are among the values.
+        if "interval" in claim["statement"] + claim["measured"]:
+            assert interval is not None or any("interval" in name for name in values), statement
+        if interval is not None:
+            low, high = interval
+            value = values[claim["decided_by"]]
+            if isinstance(value, numbers.Real):
+                assert low is None or low <= value, statement
+                assert high is None or value <= high, statement
+            assert claim["num_examples"] or claim["num_seeds"], statement
+
+
+@pytest.fixture
 def tiny_run(tmp_path, capsys):
     """`tiny_run(flags) -> (results, folder, what was printed)`; fails unless the run succeeds."""
 
@@ -22,6 +47,7 @@ def tiny_run(tmp_path, capsys):
         assert main([*f"{flags} {tiny}".split(), "--workdir", "run"]) == 0
         folder = tmp_path / "run"
         results = json.loads((folder / "results.json").read_text())
+        _check_claims(results["claims"])
         for figure in results["figures"]:
             assert (folder / figure["file"]).stat().st_size > 5_000
         return results, folder, capsys.readouterr().out

@@ -23,7 +23,9 @@ def test_the_skeleton_is_an_experiment(tmp_path):
     def run(*words):
         command = [sys.executable, "-m", "jaxsens.run", "--exp", *words]
         environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
         return done.returncode, done.stdout, done.stderr
 
     status, said, problems = run("majority", "--workdir", "run")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -19,6 +18,7 @@ from jaxsens import (
     sensitivity,
 )
 from jaxsens.core.intervals import mean_interval
+from jaxsens.data.images import cifar10c
 from jaxsens.measurement.sharpness_estimate import SharpnessEstimate
 from jaxsens.run import load_experiment, main
 
@@ -56,8 +56,8 @@ def test_estimators_compare_every_way_with_the_definition(tiny_run):
 
 def test_the_released_code_s_estimator_is_scattered_pixels_with_the_variance_as_sigma():
     estimators = load_experiment("estimators")
-    ways = estimators.ways(estimators.Config().resolved("quick"))
-    released = ways[estimators.RELEASED].perturbation
+    ways = estimators.measuring.ways(estimators.Config().resolved("quick"))
+    released = ways[estimators.measuring.RELEASED].perturbation
     assert released == Perturbation(Whole(), ScatteredPixels(4, Gaussian(sigma=5.0)))
 
 
@@ -83,23 +83,23 @@ def test_the_estimator_can_be_selected(tiny_run, estimator, num_positions, num_d
 
 def test_at_variance_1_nothing_can_be_misread():
     estimators = load_experiment("estimators")
-    ways = estimators.ways(estimators.Config(dataset="cifar10").resolved("paper"))
+    ways = estimators.measuring.ways(estimators.Config(dataset="cifar10").resolved("paper"))
     assert list(ways) == [
         "random patches",
         "to a tolerance",
         "patch, any place",
-        estimators.RELEASED,
+        estimators.measuring.RELEASED,
     ]
 
 
 def test_ablations_change_one_thing_at_a_time():
     ablations = load_experiment("ablations")
     config = ablations.Config(dataset="cifar10").resolved("paper")
-    arms = ablations.arms_of(config)
-    base = arms.base.model
-    assert [each.model.depth for each in arms.depths] == [4, 8, 10]
-    assert [each.model.heads for each in arms.heads] == [16, 24, 32]
-    for each in (*arms.depths, *arms.heads):
+    variants = config.variants()
+    base = variants.base.model
+    assert [each.model.depth for each in variants.depths] == [4, 8, 10]
+    assert [each.model.heads for each in variants.heads] == [16, 24, 32]
+    for each in (*variants.depths, *variants.heads):
         differing = [
             field.name
             for field in dataclasses.fields(base)
@@ -107,11 +107,11 @@ def test_ablations_change_one_thing_at_a_time():
             and getattr(each.model, field.name) != getattr(base, field.name)
         ]
         assert len(differing) <= 1
-        assert each.recipe == arms.base.recipe
-    assert arms.adam.model == base
-    rate = arms.adam.recipe.rate(steps_per_epoch=10, epochs=50)
+        assert each.recipe == variants.base.recipe
+    assert variants.adam.model == base
+    rate = variants.adam.recipe.rate(steps_per_epoch=10, epochs=50)
     assert [float(rate(10 * epoch)) for epoch in (0, 8)] == pytest.approx([0.002, 0.001])
-    assert len(arms.all()) == 7
+    assert len(variants.all()) == 7
 
 
 @pytest.mark.slow
@@ -158,8 +158,8 @@ def test_transformers_are_compared_on_every_corruption_and_on_average():
     # Of 40 images the ViT errs on 10 under every corruption, the ResNet on 20 under four of five.
     vit, resnet = np.zeros((5, 40), bool), np.zeros((5, 40), bool)
     vit[:, :10], resnet[:4, :20] = True, True
-    arms, errors = config.resolved("quick").arms(), {"vit-small": vit, "resnet": resnet}
-    (claim,) = robustness.views.transformer_claims(arms, errors)
+    specs, errors = config.resolved("quick").model_specs(), {"vit-small": vit, "resnet": resnet}
+    (claim,) = robustness.claims.transformer_claims(specs, errors)
     assert claim.holds
     start = "on 4 of 5; mean error 0.2500 against 0.4000, less by 0.1500, 95 % interval "
     low, high = map(float, claim.measured.removeprefix(start).split(" to "))
@@ -177,8 +177,8 @@ def test_a_corruption_draws_the_same_whichever_are_asked_for():
     both = robustness.load(config, None).tests["gaussian_noise"].images
     alone = dataclasses.replace(config, corruptions=some[1:])
     np.testing.assert_array_equal(robustness.load(alone, None).tests[some[1]].images, both)
-    # The streams of a default run are those it always had.
-    assert " ".join(robustness.STREAMS[:15]) == (
+    # The keys of a default run are those it always had.
+    assert " ".join(robustness.config.KEY_ORDER[:15]) == (
         "gaussian_noise shot_noise impulse_noise gaussian_blur glass_blur motion_blur zoom_blur "
         "snow frost fog brightness contrast elastic_transform pixelate jpeg_compression"
     )
@@ -204,10 +204,10 @@ def test_sharpness_pairs_the_noise_and_keeps_the_statistics_still(tiny_run):
 def test_the_released_sharpness_switches_dropout_on():
     sharpness = load_experiment("sharpness")
     config = sharpness.Config().resolved("quick")
-    model = config.arms()[0].model
+    model = config.model_specs()[0].model
     x = jax.numpy.ones((2, 8, 8, 1))
     variables = jax.jit(model.init)(jax.random.key(0), x)
-    noisy = jax.jit(sharpness._in_training_mode(model))
+    noisy = jax.jit(sharpness.measuring.in_training_mode(model))
     one, other = (noisy(variables, x, jax.random.key(seed)) for seed in (0, 1))
     assert float(abs(one - other).max()) > 0
 
@@ -217,13 +217,13 @@ def test_the_released_sharpness_takes_the_statistics_of_the_batch():
     config = sharpness.Config(
         dataset="shapes", models=("resnet",), sigma=0.0, num_sharpness=4, batch_size=3
     ).resolved("quick")
-    (resnet, *_) = config.arms()
+    (resnet, *_) = config.model_specs()
     x = np.random.default_rng(0).normal(size=(4, 32, 32, 3)).astype(np.float32)
     variables = jax.jit(resnet.model.init)(jax.random.key(0), x[:1])
     assert "batch_stats" in variables
     images = sharpness.Images(x, np.zeros(4, np.int32), x, np.zeros(4, np.int32))
     paper, released = (
-        sharpness._sharpness(config, images, resnet, variables, training=training)
+        sharpness.measuring.measure_sharpness(config, images, resnet, variables, training=training)
         for training in (False, True)
     )
     # Without noise only the statistics differ: running ones on one side, the batch's on the other.
@@ -239,25 +239,36 @@ def test_the_released_sharpness_takes_the_statistics_of_the_batch():
         np.testing.assert_allclose(changes, expected, rtol=1e-4)
 
 
-def test_what_hardly_matters_is_told_from_what_has_no_effect():
-    ablations = load_experiment("ablations")
-    arms = ablations.arms_of(ablations.Config().resolved("quick"))
-    noise = np.random.default_rng(0).normal(0, 0.01, (4, 400))
+@pytest.fixture(scope="module")
+def estimate_of():
+    """`estimate_of(values)`: an estimate with these sensitivities of its examples."""
     made = sensitivity(
         *(lambda _, x: x.reshape(len(x), -1), (), np.zeros((2, 4, 4, 1), np.float32)),
         *(Perturbation(Patches(4), Gaussian(sigma=1.0)), 1),
         key=jax.random.key(0),
     )
 
+    def estimate(values):
+        counts = np.ones((len(values), 1), np.int64)
+        return dataclasses.replace(made, totals=values[:, None], counts=counts)
+
+    return estimate
+
+
+def test_what_hardly_matters_is_told_from_what_has_no_effect(estimate_of):
+    ablations = load_experiment("ablations")
+    variants = ablations.Config().resolved("quick").variants()
+    noise = np.random.default_rng(0).normal(0, 0.01, (4, 400))
+
     def estimated(*means):
-        names = [each.name for each in (*arms.depths, arms.reference)]
-        return {
-            name: dataclasses.replace(made, totals=row[:, None], counts=np.ones((400, 1), np.int64))
-            for name, row in zip(names, np.array(means)[:, None] + noise, strict=True)
-        }
+        names = [each.name for each in (*variants.depths, variants.reference)]
+        values = np.array(means)[:, None] + noise
+        return {name: estimate_of(row) for name, row in zip(names, values, strict=True)}
 
     def holds(*means):
-        claims = ablations._hardly_matters("Depth", arms.depths, arms.reference, estimated(*means))
+        claims = ablations.claims.effect_claims(
+            "Depth", variants.depths, variants.reference, estimated(*means)
+        )
         return [claim.holds for claim in claims]
 
     assert holds(0.1, 0.1, 0.1, 0.5) == [True, True]
@@ -265,19 +276,22 @@ def test_what_hardly_matters_is_told_from_what_has_no_effect():
     assert holds(0.1, 0.15, 0.3, 0.4) == [False, False]
 
 
-def test_two_estimators_order_models_alike_where_intervals_tell_them_apart():
+def test_two_estimators_order_models_alike_where_intervals_tell_them_apart(estimate_of):
     estimators = load_experiment("estimators")
-    arms = estimators.Config(models=("mlp-leaky", "cnn")).resolved("quick").arms()
+    specs = estimators.Config(models=("mlp-leaky", "cnn")).resolved("quick").model_specs()
 
     def holds(definition, released):
         found = {
             each.name: {
-                name: SimpleNamespace(mean=value, per_example=value + np.tile([-0.01, 0.01], 20))
-                for name, value in ((estimators.DEFINITION, one), (estimators.RELEASED, other))
+                name: estimate_of(value + np.tile([-0.01, 0.01], 20))
+                for name, value in (
+                    (estimators.measuring.DEFINITION, one),
+                    (estimators.measuring.RELEASED, other),
+                )
             }
-            for each, one, other in zip(arms, definition, released, strict=True)
+            for each, one, other in zip(specs, definition, released, strict=True)
         }
-        return [claim.holds for claim in estimators._same_order(arms, found)]
+        return [claim.holds for claim in estimators.claims.same_order_claims(specs, found)]
 
     assert holds((0.1, 0.2), (0.3, 0.6)) == [True]
     assert holds((0.1, 0.2), (0.6, 0.3)) == [False]
@@ -322,9 +336,9 @@ def test_official_files_are_tested_on_the_rows_of_their_severity(tmp_path, monke
     robustness, num = load_experiment("robustness"), 6
     rng = np.random.default_rng(0)
     x, y = rng.uniform(-1, 1, (num, 32, 32, 3)).astype(np.float32), np.arange(num, dtype=np.int32)
-    fake = robustness.vision_study.Images(x, y, x, y)
-    monkeypatch.setattr(robustness.vision_study, "load", lambda config, data_dir: fake)
-    monkeypatch.setattr(data.cifar10c, "NUM_IMAGES", num)
+    fake = robustness.loading.loading.Images(x, y, x, y)
+    monkeypatch.setattr(robustness.loading.loading, "load", lambda config, data_dir: fake)
+    monkeypatch.setattr(cifar10c, "NUM_IMAGES", num)
     official = rng.integers(0, 256, (5 * num, 32, 32, 3), np.uint8)
     (tmp_path / "CIFAR-10-C").mkdir()
     np.save(tmp_path / "CIFAR-10-C" / "fog.npy", official)
@@ -351,11 +365,11 @@ def test_missing_or_damaged_official_files_end_with_one_line_before_anything_is_
 ):
     # CIFAR-10 itself is not here: a fake, so that the corrupted files are looked at.
     robustness = load_experiment("robustness")
-    fake = robustness.vision_study.Images(
+    fake = robustness.loading.loading.Images(
         *(np.zeros((4, 32, 32, 3), np.float32), np.zeros(4, np.int32)),
         *(np.zeros((4, 32, 32, 3), np.float32), np.zeros(4, np.int32)),
     )
-    monkeypatch.setattr(robustness.vision_study, "load", lambda config, data_dir: fake)
+    monkeypatch.setattr(robustness.loading.loading, "load", lambda config, data_dir: fake)
     (tmp_path / "data" / "CIFAR-10-C").mkdir(parents=True)
     for name, content in there.items():
         (tmp_path / "data" / "CIFAR-10-C" / f"{name}.npy").write_bytes(content)
@@ -388,7 +402,7 @@ def test_missing_or_damaged_official_files_end_with_one_line_before_anything_is_
 def test_the_paper_preset_trains_models_of_the_paper_s_sizes(dataset, sizes):
     config = load_experiment("vision").Config(dataset=dataset, models=tuple(sizes))
     image = jax.ShapeDtypeStruct((1, *data.spec(dataset).image_shape), np.float32)
-    for each in config.resolved("paper").arms():
+    for each in config.resolved("paper").model_specs():
         params = jax.eval_shape(each.model.init, jax.random.key(0), image)["params"]
         assert sum(leaf.size for leaf in jax.tree.leaves(params)) == sizes[each.name]
 

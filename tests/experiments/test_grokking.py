@@ -19,7 +19,7 @@ from jaxsens.run import load_experiment, main
 from jaxsens.training.checkpoints import Checkpoints
 
 grokking = load_experiment("grokking")
-leads, study, tasks, outcomes, views = (
+leads, training, tasks, outcomes, claims = (
     importlib.import_module(f"{grokking.__package__}.{name}")
     for name in ("leads", "training", "tasks", "outcome", "claims")
 )
@@ -141,8 +141,8 @@ def test_sensitivity_of_parity_is_exactly_the_library_s():
 
 # --- Training -------------------------------------------------------------------------------------
 
-ARMS = (study.Arm("rule", "rule", 0.5), study.Arm("no-decay", "no decay", 0.0))
-TRAINING = study.Training("parity", PARITY, ARMS, (0, 1), 1e-2, epochs=12, every=5)
+ARMS = (training.Arm("rule", "rule", 0.5), training.Arm("no-decay", "no decay", 0.0))
+TRAINING = training.Training("parity", PARITY, ARMS, (0, 1), 1e-2, epochs=12, every=5)
 
 
 def test_evaluations_are_dense_at_first():
@@ -151,8 +151,8 @@ def test_evaluations_are_dense_at_first():
 
 def test_a_lane_is_trained_as_if_alone(tmp_path):
     with RunFolder.open(tmp_path / "run", "x", {}) as folder:
-        state = study.train(TRAINING, folder, key=KEY)
-        records = folder.metrics()
+        state = training.train(TRAINING, folder, key=KEY)
+        records = folder.appended()
     assert [record["epoch"] for record in records] == TRAINING.evaluations
     for lane, (arm, seed) in enumerate((arm, seed) for arm in ARMS for seed in (0, 1)):
         data = PARITY.data(seed, rule=True)
@@ -179,10 +179,10 @@ class Killed(BaseException):
 
 
 def test_killed_anywhere_it_resumes_to_the_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr(study, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr(training, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     with RunFolder.open(tmp_path / "alone", "x", {}) as folder:
-        reference = study.train(TRAINING, folder, key=KEY)
-        expected = [record["measured"] for record in folder.metrics()]
+        reference = training.train(TRAINING, folder, key=KEY)
+        expected = [record["measured"] for record in folder.appended()]
     append, save = RunFolder.append, Checkpoints.save
 
     def append_and_die(folder, record):
@@ -198,14 +198,14 @@ def test_killed_anywhere_it_resumes_to_the_bit(tmp_path, monkeypatch):
     with RunFolder.open(tmp_path / "killed", "x", {}) as folder:
         monkeypatch.setattr(RunFolder, "append", append_and_die)
         with pytest.raises(Killed):
-            study.train(TRAINING, folder, key=KEY)
+            training.train(TRAINING, folder, key=KEY)
         monkeypatch.setattr(RunFolder, "append", append)
         monkeypatch.setattr(Checkpoints, "save", die_before_saving)
         with pytest.raises(Killed):
-            study.train(TRAINING, folder, key=KEY)
+            training.train(TRAINING, folder, key=KEY)
         monkeypatch.setattr(Checkpoints, "save", save)
-        state = study.train(TRAINING, folder, key=KEY)
-        found = [record["measured"] for record in folder.metrics()]
+        state = training.train(TRAINING, folder, key=KEY)
+        found = [record["measured"] for record in folder.appended()]
     assert found == expected
     for one, other in zip(jax.tree.leaves(state), jax.tree.leaves(reference), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -273,10 +273,10 @@ def made_up(measure, test_accuracy=JUMPS_AT_600, num_seeds=3):
 
 
 def outcome(control):
-    training = grokking.Config(p=11, num_seeds=3, controls=("no-rule",), epochs=900).addition
+    addition = grokking.Config(p=11, num_seeds=3, controls=("no-rule",), epochs=900).addition
     flat = np.minimum(JUMPS_AT_600, 0.3)
     curves = {"rule": made_up(FALLS), "no-rule": made_up(control, flat)}
-    return outcomes.Outcome.of(training, "Addition mod 11", outcomes.ADDITION, curves)
+    return outcomes.Outcome.of(addition, "Addition mod 11", outcomes.ADDITION, curves)
 
 
 def test_a_lead_counts_only_if_the_controls_do_not_have_it():
@@ -293,9 +293,9 @@ def test_a_lead_counts_only_if_the_controls_do_not_have_it():
 
 
 def test_the_verdict_is_plain():
-    assert "absolute: yes (alarm before the jump in 3 of 3" in views.verdict(outcome(STAYS + 4))
-    assert "absolute: no (alarm before the jump in 0 of 3" in views.verdict(outcome(FALLS))
-    holds = {claim.statement: claim.holds for claim in views.lead_claims(outcome(FALLS))}
+    assert "absolute: yes (alarm before the jump in 3 of 3" in claims.verdict(outcome(STAYS + 4))
+    assert "absolute: no (alarm before the jump in 0 of 3" in claims.verdict(outcome(FALLS))
+    holds = {claim.statement: claim.holds for claim in claims.lead_claims(outcome(FALLS))}
     before = [v for s, v in holds.items() if "covers 10 %" in s]
     progress = [v for s, v in holds.items() if "a progress measure" in s]
     assert all(before)
@@ -307,9 +307,9 @@ def test_the_hump_is_judged_by_both_units():
     by_unit = {"authors": FALLS, "authors_relative": np.maximum(10.0 - np.arange(10), 0)}
     for name, values in by_unit.items():
         found.first[name] = np.tile(values, (3, 1))
-    assert [claim.holds for claim in views.hump_claims(found)] == [True, True, True, True]
+    assert [claim.holds for claim in claims.hump_claims(found)] == [True, True, True, True]
     found.first["authors_relative"] = found.first["authors"]
-    assert [claim.holds for claim in views.hump_claims(found)] == [True, False, True, False]
+    assert [claim.holds for claim in claims.hump_claims(found)] == [True, False, True, False]
 
 
 def test_a_last_pair_learned_late_hides_the_hump_from_one_of_both_windows():
@@ -317,12 +317,20 @@ def test_a_last_pair_learned_late_hides_the_hump_from_one_of_both_windows():
     found.first["authors_relative"] = np.tile(np.maximum(10.0 - np.arange(10), 0), (3, 1))
     # The training accuracy reaches 1 at 200, where the hump is at its top.
     found.first["train_accuracy"][:] = [0.0, 0.99, 1, 1, 1, 1, 1, 1, 1, 1]
-    assert [claim.holds for claim in views.hump_claims(found)] == [False, False, True, True]
+    assert [claim.holds for claim in claims.hump_claims(found)] == [False, False, True, True]
+
+
+def test_claims_of_runs_that_generalise_have_their_numbers(check_claims):
+    found = claims.claims_of(outcome(STAYS + 4))
+    assert len(found) > 15
+    check_claims([dataclasses.asdict(claim) for claim in found])
+    (lead,) = [c for c in found if "authors': both operands, absolute: covers 10 %" in c.statement]
+    assert (lead.values, lead.interval, lead.num_seeds) == ({"lead in epochs": 300}, (300, 300), 3)
 
 
 def test_figures_of_made_up_curves(tmp_path):
     with RunFolder.open(tmp_path / "run", "x", {}) as folder:
-        for figure in grokking._figures(outcome(STAYS), folder):
+        for figure in grokking.figures.figures_of(outcome(STAYS), folder):
             assert (folder.path / figure.file).stat().st_size > 5_000
 
 
@@ -335,9 +343,10 @@ TINY = (
 )
 
 
-def test_a_tiny_run(tmp_path):
+def test_a_tiny_run(tmp_path, check_claims):
     assert main([*TINY.split(), "--workdir", "run"]) == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
+    check_claims(results["claims"])
     assert "no run generalised" in results["summary"]
     assert {table["title"] for table in results["tables"]} == {
         "Addition mod 5: runs",

@@ -12,13 +12,13 @@ Config = load_experiment("robustness").Config
 KEY = jax.random.key(0)
 
 
-def arms(**fields):
+def model_specs(**fields):
     config = Config(models=("vit-small", "resnet"), **fields).resolved("quick")
-    return {each.name: each for each in config.arms()}
+    return {spec.name: spec for spec in config.model_specs()}
 
 
 def test_the_paper_s_settings_are_the_default():
-    found = arms(dataset="cifar10")
+    found = model_specs(dataset="cifar10")
     assert list(found) == [
         "vit-small",
         "vit-small-regularise",
@@ -35,11 +35,11 @@ def test_the_paper_s_settings_are_the_default():
 
 
 def test_an_intervention_changes_nothing_else():
-    found = arms()
+    found = model_specs()
     base = found["vit-small"]
     for name in ("vit-small-regularise", "vit-small-augment"):
         changed = found[name]
-        assert (changed.model, changed.stream) == (base.model, base.stream)
+        assert (changed.model, changed.key_index) == (base.model, base.key_index)
         assert changed.recipe == base.recipe
     assert found["vit-small-augment"].objective is base.objective
     assert found["vit-small-regularise"].augment is None
@@ -47,26 +47,26 @@ def test_an_intervention_changes_nothing_else():
 
 def test_the_released_code_s_variants_can_be_asked_for():
     fields = {"form": "convex", "regularised_patch": "free", "strength": 0.5}
-    objective = arms(**fields)["vit-small-regularise"].objective
+    objective = model_specs(**fields)["vit-small-regularise"].objective
     assert (objective.strength, objective.form) == (0.5, "convex")
     assert objective.perturbation.grid == OverlappingPatches(4)
 
 
 def test_any_model_can_be_intervened_on():
-    found = arms(intervene_on=("resnet",), interventions=("augment",))
+    found = model_specs(intervene_on=("resnet",), interventions=("augment",))
     assert list(found) == ["vit-small", "resnet", "resnet-augment"]
 
 
 def test_augmentation_doubles_or_replaces_and_keeps_the_labels():
     x, y = jnp.zeros((500, 4, 4, 1)), jnp.arange(500)
-    doubled = arms()["vit-small-augment"].augment
+    doubled = model_specs()["vit-small-augment"].augment
     more_x, more_y = doubled(KEY, x, y)
     assert more_x.shape == (1000, 4, 4, 1)
     assert not np.asarray(more_x[:500]).any()
     np.testing.assert_array_equal(more_y, np.tile(np.arange(500), 2))
     # 8,000 draws of variance 0.1: its standard error is 0.1·√(2/8000).
     assert abs(float(more_x[500:].var()) - 0.1) < 4 * 0.1 * np.sqrt(2 / 8000)
-    replaced = arms(augmented_images="replaced")["vit-small-augment"].augment
+    replaced = model_specs(augmented_images="replaced")["vit-small-augment"].augment
     only_x, only_y = replaced(KEY, x, y)
     np.testing.assert_array_equal(only_x, more_x[500:])
     np.testing.assert_array_equal(only_y, y)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import jaxsens.figures
 from jaxsens.run import experiment_names, load_experiment, main
 from jaxsens.spectrum import MLP, Transformer
 
@@ -28,14 +29,14 @@ def draft(fig, folder, name):
 def finished(tmp_path_factory):
     """One tiny run: (results, folder)."""
     folder = tmp_path_factory.mktemp("spectrum") / "run"
-    experiment = load_experiment("spectrum")
+    networks = load_experiment("spectrum").networks
     with pytest.MonkeyPatch.context() as patch:
         # Compiling larger networks would take most of the time; tests/spectrum has them.
-        patch.setattr(experiment, "CROSS_CHECKED", experiment.CROSS_CHECKED[:1])
-        patch.setattr(experiment, "UNIVARIATE", experiment.UNIVARIATE[2:5])
+        patch.setattr(networks, "CROSS_CHECKED", networks.CROSS_CHECKED[:1])
+        patch.setattr(networks, "UNIVARIATE", networks.UNIVARIATE[2:5])
         smaller = {"MLP": MLP(depth=2), "transformer": Transformer(tokens=2, embed=False)}
-        patch.setattr(experiment, "TRAINED", smaller)
-        patch.setattr(experiment.drawings.figures, "save", draft)
+        patch.setattr(networks, "TRAINED", smaller)
+        patch.setattr(jaxsens.figures, "save", draft)
         assert main([*TINY.split(), "--workdir", str(folder)]) == 0
     return json.loads((folder / "results.json").read_text()), folder
 
@@ -78,6 +79,13 @@ def test_exact_statements(finished):
     assert "float64" in results["summary"]
 
 
+def test_claims_have_their_numbers(finished, check_claims):
+    results, _ = finished
+    check_claims(results["claims"])
+    (stated,) = [c for c in results["claims"] if c["statement"].endswith("one token (T = 1)")]
+    assert stated["values"]["kernels as stated"] == stated["values"]["kernels"] > 0
+
+
 def test_figures_are_drawn(finished):
     results, folder = finished
     assert len(results["figures"]) == 5
@@ -87,12 +95,12 @@ def test_figures_are_drawn(finished):
 
 def test_a_mean_that_rounds_above_the_largest_is_drawn():
     experiment = load_experiment("spectrum")
-    (drawn, *_) = experiment.drawn_kernels(experiment.Config(d=4))
+    (drawn, *_) = experiment.measuring.drawn_kernels(experiment.Config(d=4))
     found = drawn.found
     shifted = dataclasses.replace(found, mu_mean=np.nextafter(found.mu_max, np.inf))
     drawn = dataclasses.replace(drawn, found=shifted)
     univariate = [{"kind": "ntk", "label": "MLP", "mu": [1.0, 0.5, 0.1]}]
-    figure = experiment.drawings._draw_eigenvalues(univariate, [drawn])
+    figure = experiment.figures._draw_eigenvalues(univariate, [drawn])
     assert len(figure.axes) == 2
 
 
@@ -103,9 +111,12 @@ def test_a_resumed_run_repeats_nothing_and_ends_the_same(finished, tmp_path, mon
         (tmp_path / "run" / name).write_bytes((folder / name).read_bytes())
     shutil.copytree(folder / "figures", tmp_path / "run" / "figures")
     experiment = load_experiment("spectrum")
-    monkeypatch.setattr(experiment.drawings.figures, "save", lambda *_: None)
-    for stage in ("cross_checks", "univariate_spectra", "finite_widths", "characters"):
-        monkeypatch.setattr(experiment, stage, lambda config: pytest.fail("done before"))
+    monkeypatch.setattr(jaxsens.figures, "save", lambda *_: None)
+    for stage in ("cross_checks", "univariate_spectra", "finite_widths"):
+        monkeypatch.setattr(experiment.measuring, stage, lambda config: pytest.fail("done before"))
+    monkeypatch.setattr(
+        experiment.training, "characters", lambda config: pytest.fail("done before")
+    )
     assert main([*TINY.split(), "--workdir", str(tmp_path / "run")]) == 0
     again = json.loads((tmp_path / "run" / "results.json").read_text())
     assert again["values"] == results["values"]

@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxsens.figures
 from jaxsens import Perturbation, Resample, Tokens, sensitivity
 from jaxsens.models import TokenAttention
 from jaxsens.run import load_experiment, main
 
 EXPERIMENT = load_experiment("synthetic")
-theory, study, seeds = (
+theory, training, seeds = (
     import_module(f"{EXPERIMENT.__package__}.{name}") for name in ("theory", "training", "seeds")
 )
 TINY = (
@@ -23,7 +24,7 @@ TINY = (
     "--phase-seeds 1 --num-train 60 --num-test 30 --batch-size 30 --num-measured 2 --num-final 3 "
     "--num-enumerated 3 --num-checked 1 --block 6 --squared-epochs 2 --squared-every 2"
 )
-PLAN = study.Plan("attention", 40, 20, 20, 2, 1, 2, 3)
+PLAN = training.TrainingPlan("attention", 40, 20, 20, 2, 1, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -75,13 +76,15 @@ def test_ties_that_never_count_leave_the_exchange_of_majority_and_minority():
 @pytest.fixture(scope="module")
 def block():
     """A block with all settings, two scales and two rates, trained by one program."""
-    jobs = [study.Job(i, 0, 0.1 if i % 2 else 0.3, 0.3 if i < 3 else 0.1) for i in range(6)]
-    return jobs, study.train(PLAN, study.traced(jobs, 0))
+    jobs = [
+        training.TrainingJob(i, 0, 0.1 if i % 2 else 0.3, 0.3 if i < 3 else 0.1) for i in range(6)
+    ]
+    return jobs, training.train(PLAN, training.traced(jobs, 0))
 
 
 def test_jobs_trained_together_are_the_jobs_trained_alone(block):
     jobs, (curves, final, params, _) = block
-    one = study.train(PLAN, study.traced(jobs[1:2] * 6, 0))
+    one = training.train(PLAN, training.traced(jobs[1:2] * 6, 0))
     for name, values in one[0].items():
         np.testing.assert_allclose(values[0], curves[name][1], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(one[1]["final_sensitivity"][0], final["final_sensitivity"][1])
@@ -100,7 +103,7 @@ def test_padding_changes_no_score_and_gets_no_gradient(block):
     small = TokenAttention(vocabulary, theory.LENGTH)
     np.testing.assert_allclose(
         small.apply({"params": cut}, x[0]),
-        study.HEADS["attention"].apply({"params": padded}, x[0]),
+        training.HEADS["attention"].apply({"params": padded}, x[0]),
         rtol=1e-4,
         atol=1e-6,
     )
@@ -111,7 +114,7 @@ def test_the_programs_sensitivity_is_that_of_the_library(block, job):
     jobs, (_, final, params, x) = block
     mine = jax.tree.map(lambda values: values[job], params)
     setting = theory.SETTINGS[jobs[job].setting]
-    library, program, number = study.flips_both_ways("attention", mine, x[job, :3], setting)
+    library, program, number = training.flips_both_ways("attention", mine, x[job, :3], setting)
     assert library == program
     assert number == 3 * 50 * int(setting.counts.vocabulary)
     np.testing.assert_allclose(final["final_sensitivity"][job], program / number, rtol=1e-5)
@@ -121,35 +124,35 @@ def test_the_measure_of_a_known_model(block):
     """With H = v_freq in every row and no attention, the model is the frequent predictor."""
     setting = theory.SETTINGS[1]
     weights = theory.votes(setting.counts, "frequent")
-    value = jnp.zeros((study.PADDED, study.PADDED)).at[: len(weights), 0].set(weights)
+    value = jnp.zeros((training.PADDED, training.PADDED)).at[: len(weights), 0].set(weights)
     zero = jnp.zeros_like(value)
-    head = jnp.zeros((theory.LENGTH, study.PADDED)).at[:, 0].set(1.0)
+    head = jnp.zeros((theory.LENGTH, training.PADDED)).at[:, 0].set(1.0)
     params = {"params": {"query": zero, "key": zero, "value": value, "head": head}}
     x, _ = theory.generate(setting.counts, theory.LENGTH, 4, key=jax.random.key(5))
-    model = study.HEADS["attention"]
-    inside = jax.jit(study.inside, static_argnums=0)(model, params, x, setting.counts)
+    model = training.HEADS["attention"]
+    inside = jax.jit(training.inside, static_argnums=0)(model, params, x, setting.counts)
     np.testing.assert_allclose(inside["alignment"], [0, 1, 0], atol=1e-6)
     np.testing.assert_allclose(inside["attention"], [0.06, 0.1, 0.84], rtol=1e-5)
     np.testing.assert_allclose(inside["attention_per_token"], [1, 1, 1], rtol=1e-5)
-    share = study.exact_sensitivity(model, params, x, setting.counts)
+    share = training.exact_sensitivity(model, params, x, setting.counts)
     number = x.size * int(setting.counts.vocabulary)
     assert Fraction(round(float(share) * number), number) == setting.sensitivity("frequent")
 
 
 def test_blocks_have_one_size_and_lose_no_job():
-    jobs = [study.Job(0, seed, 0.1, 0.1) for seed in range(7)]
-    cut = study.blocks(jobs, 3)
+    jobs = [training.TrainingJob(0, seed, 0.1, 0.1) for seed in range(7)]
+    cut = training.blocks(jobs, 3)
     assert [len(block) for block in cut] == [3, 3, 3]
     assert [job for block in cut for job in block][:7] == jobs
 
 
 def test_a_model_that_diverged_is_no_model():
-    jobs = [study.Job(1, 0, 1.0, 1e30)]
-    (record,) = study.train_block(PLAN, jobs * 6, 0, 0)[:1]
+    jobs = [training.TrainingJob(1, 0, 1.0, 1e30)]
+    (record,) = training.train_block(PLAN, jobs * 6, 0, 0)[:1]
     assert record["loss"][0] is not None
     assert record["loss"][-1] is record["final_sensitivity"] is record["ood_accuracy"][-1] is None
     assert not seeds.follows(record)
-    assert str(seeds.over([None, None])) == "diverged"
+    assert str(seeds.mean_over_seeds([None, None])) == "diverged"
 
 
 def test_what_counts_as_following():
@@ -170,9 +173,9 @@ def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("synthetic") / "run"
     with pytest.MonkeyPatch.context() as patch:
         # Compiling takes most of the time; tests/models has the other head.
-        patch.delitem(study.HEADS, "MLP")
+        patch.delitem(training.HEADS, "MLP")
         patch.setattr(theory, "ALL", theory.ALL[:2])
-        patch.setattr(EXPERIMENT.drawings.figures, "save", draft)
+        patch.setattr(jaxsens.figures, "save", draft)
         assert main([*TINY.split(), "--workdir", str(folder)]) == 0
     return json.loads((folder / "results.json").read_text()), folder
 
@@ -212,16 +215,23 @@ def test_a_tiny_run_reports_everything(finished):
         assert (folder / figure["file"]).stat().st_size > 2_000
 
 
+def test_claims_have_their_numbers(finished, check_claims):
+    results, _ = finished
+    check_claims(results["claims"])
+    over_seeds = [c for c in results["claims"] if "exchanged sparse tokens →" in c["statement"]]
+    assert {claim["num_seeds"] for claim in over_seeds} == {2}
+
+
 def test_a_resumed_run_repeats_nothing_and_ends_the_same(finished, tmp_path, monkeypatch):
     results, folder = finished
     (tmp_path / "run").mkdir()
     for name in ("config.json", "metrics.jsonl"):
         (tmp_path / "run" / name).write_bytes((folder / name).read_bytes())
     shutil.copytree(folder / "figures", tmp_path / "run" / "figures")
-    monkeypatch.delitem(study.HEADS, "MLP")
+    monkeypatch.delitem(training.HEADS, "MLP")
     monkeypatch.setattr(theory, "ALL", theory.ALL[:2])
-    monkeypatch.setattr(EXPERIMENT.drawings.figures, "save", lambda *_: None)
-    monkeypatch.setattr(study, "train_block", lambda *_: pytest.fail("done before"))
+    monkeypatch.setattr(jaxsens.figures, "save", lambda *_: None)
+    monkeypatch.setattr(training, "train_block", lambda *_: pytest.fail("done before"))
     assert main([*TINY.split(), "--workdir", str(tmp_path / "run")]) == 0
     again = json.loads((tmp_path / "run" / "results.json").read_text())
     assert again["values"] == results["values"]

@@ -143,7 +143,7 @@ def test_folder_without_permission(tmp_path):
 
 HOLD = """
 import sys
-from jaxsens.runfolder import RunFolder
+from jaxsens.reporting.run_folder import RunFolder
 folder = RunFolder.open(sys.argv[1], "fig4", {})
 print("open", flush=True)
 sys.stdin.read()
@@ -167,7 +167,7 @@ def test_closed_folder_reads_but_does_not_write(folder):
     folder.append({"epoch": 1})
     folder.close()
     folder.close()
-    assert folder.metrics() == [{"epoch": 1}]
+    assert folder.appended() == [{"epoch": 1}]
     with pytest.raises(WorkdirError, match="closed"):
         folder.append({"epoch": 2})
     with pytest.raises(WorkdirError, match="closed"):
@@ -197,14 +197,14 @@ def test_metrics_round_trip_exactly(folder):
     ]
     for record in records:
         folder.append(record)
-    assert list(map(repr, folder.metrics())) == list(map(repr, records))
+    assert list(map(repr, folder.appended())) == list(map(repr, records))
 
 
 def test_numpy_and_jax_numbers_become_python_numbers(folder):
     folder.append(
         {"a": np.float32(0.1), "b": jnp.bfloat16(0.5), "c": np.arange(2), "d": np.bool_(1)}
     )
-    (record,) = folder.metrics()
+    (record,) = folder.appended()
     assert record == {"a": float(np.float32(0.1)), "b": 0.5, "c": [0, 1], "d": True}
 
 
@@ -212,7 +212,7 @@ def test_numpy_and_jax_numbers_become_python_numbers(folder):
 def test_non_finite_numbers_are_refused_by_name(folder, bad):
     with pytest.raises(ValueError, match=r"finite number for metrics\.loss\.1, got -?(nan|inf)"):
         folder.append({"epoch": 1, "loss": [0.0, bad]})
-    assert folder.metrics() == []
+    assert folder.appended() == []
 
 
 def test_what_json_cannot_hold_is_refused(folder):
@@ -225,22 +225,22 @@ def test_torn_last_line_at_every_byte(folder):
     complete = folder._metrics.read_bytes()
     for end in range(len(complete)):
         folder._metrics.write_bytes(complete + complete[:end])
-        assert len(folder.metrics()) == 1
+        assert len(folder.appended()) == 1
     folder.append({"epoch": 2})
-    assert folder.metrics() == [{"epoch": 1, "label": "σ"}, {"epoch": 2}]
+    assert folder.appended() == [{"epoch": 1, "label": "σ"}, {"epoch": 2}]
 
 
 def test_damage_elsewhere_is_an_error(folder):
     folder._metrics.write_text('{"epoch": 1}\n{"epo\n{"epoch": 3}\n')
     with pytest.raises(WorkdirError, match="line 2 is damaged"):
-        folder.metrics()
+        folder.appended()
 
 
 @pytest.mark.parametrize("line", ["5", "[]", '"a"', "null", "{", "\0", "", "[" * 100_000])
 def test_a_line_that_is_no_record_is_named(folder, line):
     folder._metrics.write_text(f'{{"epoch": 1}}\n{line}\n')
     with pytest.raises(WorkdirError, match="line 2 is damaged") as error:
-        folder.metrics()
+        folder.appended()
     assert "\n" not in str(error.value)
 
 
@@ -266,7 +266,7 @@ def test_appending_reads_no_more_than_the_torn_line(torn):
 
 APPEND = """
 import sys
-from jaxsens.runfolder import RunFolder
+from jaxsens.reporting.run_folder import RunFolder
 folder = RunFolder.open(sys.argv[1], "fig4", {})
 for epoch in range(10**9):
     folder.append({"epoch": epoch})
@@ -281,7 +281,7 @@ def test_killed_while_appending_loses_no_reported_record(tmp_path):
         writer.send_signal(signal.SIGKILL)
         last = max([last, *map(int, writer.stdout.read().split())])
     with RunFolder.open(tmp_path, "fig4", {}) as folder:
-        epochs = [record["epoch"] for record in folder.metrics()]
+        epochs = [record["epoch"] for record in folder.appended()]
     assert epochs == list(range(len(epochs)))
     assert len(epochs) > last
 
@@ -290,7 +290,7 @@ def test_killed_while_appending_loses_no_reported_record(tmp_path):
 
 REPLACE = """
 import sys
-from jaxsens.runfolder import write_atomic
+from jaxsens.reporting.run_folder import write_atomic
 for i in range(10**9):
     write_atomic(sys.argv[1], "ab"[i % 2] * 3_000_000)
     print(i, flush=True)

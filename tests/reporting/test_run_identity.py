@@ -113,7 +113,7 @@ def test_a_folder_of_an_earlier_version_resumes(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"epoch": 1}\n')
     with RunFolder.open(tmp_path, "fig4", CONFIG, data=DATA, made_with=MADE_WITH) as folder:
         assert folder.changes == ()
-        assert folder.metrics() == [{"epoch": 1}]
+        assert folder.appended() == [{"epoch": 1}]
         folder.append({"epoch": 2})
     assert (tmp_path / "config.json").read_text() == text
 
@@ -123,7 +123,7 @@ def test_a_folder_is_read_without_a_lock(tmp_path):
     (tmp_path / ".lock").unlink()
     before = tree(tmp_path)
     folder = RunFolder.read(tmp_path, "fig4", CONFIG)
-    assert folder.metrics() == []
+    assert folder.appended() == []
     with pytest.raises(WorkdirError, match="closed"):
         folder.append({})
     assert tree(tmp_path) == before

@@ -1,0 +1,82 @@
+"""Training of image models: at every evaluation a record with both accuracies and the sensitivity.
+
+And whatever else the experiment asks for.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxsens import SensitivityEstimate
+from jaxsens.reporting.records import Record
+from jaxsens.reporting.run_folder import RunFolder
+from jaxsens.training.trainer import Trainer, TrainState, accuracy
+
+from .._common.reuse import copy_checkpoints
+from .._common.training import train_and_record
+from .config import ImageConfig
+from .loading import Images
+from .measuring import estimate_of, final_estimate, measure
+from .models import ModelSpec
+
+#: Anything else to measure: `extra(epoch, variables) -> fields of the record`.
+ExtraMeasurement = Callable[[int, Any], Record]
+
+
+def train_model(
+    config: ImageConfig,
+    images: Images,
+    spec: ModelSpec,
+    folder: RunFolder,
+    extra: ExtraMeasurement | None = None,
+) -> TrainState:
+    """Trains a model to its end, recording every evaluation; the state after the last epoch."""
+    key = jax.random.fold_in(jax.random.key(config.seed), spec.key_index)
+    train_key, measure_key = jax.random.split(key)
+
+    def evaluate(epoch: int, variables: Any) -> Record:
+        if epoch == config.epochs:
+            estimate = final_estimate(config, images, spec, folder, variables, measure_key)
+        else:
+            estimate = measure(config, images, spec, variables, epoch, measure_key)
+        few = slice(config.num_accuracy)
+        scores = {
+            "train_accuracy": (images.x[few], images.y[few]),
+            "test_accuracy": (images.x_test[few], images.y_test[few]),
+        }
+        record = {name: accuracy(spec.model.apply, variables, *xy) for name, xy in scores.items()}
+        more = extra(epoch, variables) if extra is not None else {}
+        return record | more | {"sensitivity": estimate.summary()}
+
+    x, y = jnp.asarray(images.x), jnp.asarray(images.y)
+    if spec.augment is not None:
+        x, y = spec.augment(jax.random.fold_in(train_key, 0), x, y)
+    if config.reuse is not None:
+        copy_checkpoints(config.reuse, folder, spec.name)
+    state = train_and_record(
+        folder,
+        spec.name,
+        spec.label,
+        Trainer(spec.model, spec.recipe, config.epochs or 1, spec.objective),
+        x,
+        y,
+        key=train_key,
+        every=config.evaluate_every or 1,
+        evaluate=evaluate,
+    )
+    # A run that goes on has not evaluated this epoch, and its file may be damaged.
+    final_estimate(config, images, spec, folder, state.variables, measure_key)
+    return state
+
+
+def train_and_measure(
+    config: ImageConfig, images: Images, specs: Iterable[ModelSpec], folder: RunFolder
+) -> dict[str, SensitivityEstimate]:
+    """Trains all models; the sensitivity of each at the end, by name."""
+    estimates = {}
+    for spec in specs:
+        train_model(config, images, spec, folder)
+        estimates[spec.name] = estimate_of(folder, spec)
+    return estimates

@@ -1,0 +1,82 @@
+"""Sharpness of a model: what Gaussian noise on every weight changes."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+from jaxtyping import Array, PRNGKeyArray
+
+import jaxsens
+from jaxsens import Gaussian, SharpnessEstimate
+from jaxsens.reporting.cached import cached_estimate, cached_estimate_stage
+from jaxsens.reporting.records import Record
+from jaxsens.reporting.run_folder import RunFolder
+
+from .._images.loading import Images
+from .._images.models import ModelSpec
+from .config import Config
+
+#: Sharpness by the names of the models.
+SharpnessByModel = Mapping[str, SharpnessEstimate]
+
+
+def measure_sharpness(
+    config: Config, images: Images, spec: ModelSpec, variables: Any, training: bool = False
+) -> SharpnessEstimate:
+    """What noise on the weights changes; with the noisy copy in training mode if asked for."""
+    some = slice(config.num_sharpness)
+    return jaxsens.sharpness(
+        spec.model.apply,
+        variables,
+        images.x[some],
+        Gaussian(sigma=config.sigma),
+        config.num_draws,
+        # The same key for every model: the same noise.
+        key=jax.random.key(config.seed + 1),
+        y=images.y[some],
+        mask={name: name == "params" for name in variables},
+        perturbed_apply_fn=in_training_mode(spec.model) if training else None,
+        perturbed_batch=spec.recipe.batch_size,
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def in_training_mode(model: nn.Module) -> Any:
+    """The model with dropout on and the batch's own statistics."""
+
+    def training_mode(variables: Any, x: Array, key: PRNGKeyArray) -> Array:
+        statistics = [name for name in variables if name != "params"]
+        logits, _ = model.apply(variables, x, train=True, rngs={"dropout": key}, mutable=statistics)
+        return logits
+
+    return training_mode
+
+
+def sharpness_along_training(
+    config: Config, images: Images, spec: ModelSpec, folder: RunFolder, epoch: int, variables: Any
+) -> Record:
+    """What is measured at every evaluation beside sensitivity and accuracy."""
+    if epoch == config.epochs:
+        estimate = final_sharpness(config, images, spec, folder, variables)
+    else:
+        estimate = measure_sharpness(config, images, spec, variables)
+    return {"sharpness": estimate.summary()}
+
+
+def final_sharpness(
+    config: Config, images: Images, spec: ModelSpec, folder: RunFolder, variables: Any
+) -> SharpnessEstimate:
+    """Sharpness after the last epoch; a file of the run's folder keeps it."""
+    measure = functools.partial(measure_sharpness, config, images, spec, variables)
+    return cached_estimate(folder, f"sharpness/{spec.name}", SharpnessEstimate, measure)
+
+
+def released_sharpness(
+    config: Config, images: Images, spec: ModelSpec, folder: RunFolder, variables: Any
+) -> SharpnessEstimate:
+    """The same as the released code has it: the noisy copy is in training mode."""
+    measure = functools.partial(measure_sharpness, config, images, spec, variables, training=True)
+    name = f"sharpness/{spec.name}-released"
+    return cached_estimate_stage(folder, name, SharpnessEstimate, measure)
