@@ -26,7 +26,7 @@ from jaxsens.cli.flags import Options, resolved
 from jaxsens.core import fingerprint, runtime
 from jaxsens.data import DatasetNotFoundError
 from jaxsens.reporting import report
-from jaxsens.reporting.environment import environment
+from jaxsens.reporting.machine import environment
 from jaxsens.reporting.progress import say
 from jaxsens.reporting.records import total_seconds
 from jaxsens.reporting.results import Results

@@ -6,7 +6,7 @@ from jaxsens.reporting.cached import (
     cached_file,
     cached_stage,
 )
-from jaxsens.reporting.environment import environment
+from jaxsens.reporting.machine import environment
 from jaxsens.reporting.progress import Bar, say
 from jaxsens.reporting.records import Record, records_of, total_seconds
 from jaxsens.reporting.results import Claim, Figure, Findings, Results, Table
