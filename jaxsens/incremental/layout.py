@@ -96,12 +96,12 @@ class Layout:
     def pruned(self) -> "tuple[Layout, dict[int, np.ndarray]]":
         """Without the entries that no position touches; and for each axis the entries kept."""
         kept = {}
-        tables, lay = list(self.tables), self
+        tables = list(self.tables)
         for axis in self.axes:
-            slots = lay.hit(axis).any(axis=0)
+            slots = self.hit(axis).any(axis=0)
             if not slots.all():
                 kept[axis] = np.flatnonzero(slots) if slots.any() else np.zeros(1, int)
-                tables[axis] = lay.table(axis)[:, kept[axis]]
+                tables[axis] = self.table(axis)[:, kept[axis]]
         return Layout(self.shape, tuple(tables), self.touched), kept
 
     def hit(self, axis: int) -> Bool[np.ndarray, "T _"]:

@@ -47,13 +47,11 @@ def scan(call: Call) -> list[Value]:
     first = int(reached.argmax(axis=1).min())
     if first == 0:
         return call.densely()
-    consts, carry = (
-        [clean_of(v) for v in part] for part in (before[:num_consts], before[num_consts:])
-    )
-    carry = [lax.index_in_dim(before, first, keepdims=False) for before in call.extra]
+    consts = [clean_of(value) for value in before[:num_consts]]
+    state = [lax.index_in_dim(states, first, keepdims=False) for states in call.extra]
     table = runs(np.full(len(reached), first), length - first)
     tail = [_tail(value, table, first) for value in sequences]
-    results = call.operation.apply(*consts, *carry, *tail, length=length - first)
+    results = call.operation.apply(*consts, *state, *tail, length=length - first)
     values: list[Value] = [Dense(state) for state in results[:num_carry]]
     for output, new in enumerate(results[num_carry:], num_carry):
         shape = call.clean[output].shape

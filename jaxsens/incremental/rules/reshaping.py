@@ -49,8 +49,7 @@ def broadcast_in_dim(call: Call) -> list[Value]:
     axes: list[int | None] = [None] * len(shape)
     for axis, to in enumerate(target):
         axes[to] = axis if value.layout.shape[axis] == shape[to] else None
-    kept = value.layout
-    layout = kept.on(shape, axes)
+    layout = value.layout.on(shape, axes)
     return [_moved(call, layout, value, shape=layout.window)]
 
 
@@ -88,7 +87,7 @@ def slice_(call: Call) -> list[Value]:
         return call.densely()
     starts = call.params["start_indices"]
     steps = call.params["strides"] or (1,) * len(starts)
-    value, shape = value, call.clean[0].shape
+    shape = call.clean[0].shape
     tables, touched, slots = list(value.layout.tables), value.layout.touched, {}
     limits = call.params["limit_indices"]
     for axis, table in enumerate(tables):
@@ -236,7 +235,7 @@ def reshape(call: Call) -> list[Value]:
     for ins, outs in grouped:
         lengths = [shape[a] for a in outs]
         table = _merged([old.tables[a] for a in ins], [old.shape[a] for a in ins], num)
-        parts = _split(table, lengths, num)
+        parts = _split(table, lengths)
         before.append(table)
         after.append(_merged(parts, lengths, num))
         tables += parts
@@ -302,7 +301,7 @@ def _merged(tables: Sequence[Table | None], lengths: Sequence[int], num: int) ->
     return np.where(there, total, NOWHERE)
 
 
-def _split(table: Table | None, lengths: Sequence[int], num: int) -> list[Table | None]:
+def _split(table: Table | None, lengths: Sequence[int]) -> list[Table | None]:
     """Tables for the axes that one axis becomes, which together cover its table."""
     if table is None:
         return [None] * len(lengths)
