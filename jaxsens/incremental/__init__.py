@@ -5,7 +5,8 @@ a window, or differ everywhere (`values`). Rules say what each operation makes o
 operation without one gives a dense value, so no model is refused and no number is wrong.
 """
 
-from jaxsens.incremental.program import Costs, Program, count_costs, make_program, table_size
+from jaxsens.incremental.costs import Costs, count_costs
+from jaxsens.incremental.program import Program, make_program, table_size
 from jaxsens.incremental.trace import UnmappableError
 
 __all__ = [

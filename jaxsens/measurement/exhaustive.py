@@ -317,7 +317,9 @@ def _incremental_totals(question, plan, platform, params, x, context, examples, 
             totals, picked = lax.map(lambda block: of_block(*block), (places, index, is_index))
             return totals.reshape(-1)[: len(positions)], picked.sum(axis=0)
 
-        parts = [of_bucket(b, positions) for b, (positions, _) in enumerate(program.buckets)]
+        parts = [
+            of_bucket(b, positions) for b, (positions, _) in enumerate(program.position_groups)
+        ]
         totals, picked = zip(*parts, strict=True)
         return jnp.concatenate(totals), functools.reduce(jnp.add, picked)
 

@@ -12,9 +12,11 @@ from jaxtyping import Array
 
 from jaxsens.core.scalars import whole_number
 from jaxsens.incremental import flops
-from jaxsens.incremental.program import CleanValues, Program, as_shapes, count_costs, make_program
+from jaxsens.incremental.costs import count_costs
+from jaxsens.incremental.edited_position import EditedPosition
+from jaxsens.incremental.program import CleanValues, Program, as_shapes, make_program
 from jaxsens.incremental.propagate import propagate
-from jaxsens.incremental.values import Dense, Place, Value, Windowed
+from jaxsens.incremental.values import Dense, Value, Windowed
 from jaxsens.measurement import arguments
 from jaxsens.perturbations.perturbation import Perturbation
 
@@ -123,9 +125,9 @@ def explain(
     example, around = one
     shapes, platform, grid = as_shapes(params), jax.default_backend(), perturbation.grid
     costs = count_costs(apply_fn, shapes, example, around, grid, num_samples, platform)
-    program = make_program(apply_fn, shapes, example, around, grid, platform, costs.buckets)
+    program = make_program(apply_fn, shapes, example, around, grid, platform, costs.num_groups)
     # The bucket in the middle stands for all.
-    bucket = (len(program.buckets) - 1) // 2
+    bucket = (len(program.position_groups) - 1) // 2
     reached, spent = _edits(program, bucket, perturbation, num_samples, shapes, one)
     plain = _plain(program, shapes, one)
     shapes_of = jax.eval_shape(program.clean, shapes, *one).values
@@ -147,7 +149,7 @@ def explain(
                 )
             )
     return Explanation(
-        tuple(steps), costs.plain, costs.incremental, costs.buckets, costs.worthwhile
+        tuple(steps), costs.plain, costs.incremental, costs.num_groups, costs.worthwhile
     )
 
 
@@ -168,9 +170,9 @@ def _edits(
 
     def edits(clean: CleanValues, index: Array, windows: Array) -> Array:
         def edit(window: Array) -> Array:
-            place, layout = Place(index), program.buckets[bucket][1]
+            position, layout = EditedPosition(index), program.position_groups[bucket].layout
             out, values = propagate(
-                program.trace, clean.values, program.edited, layout, window[None], place
+                program.trace, clean.values, program.edited_input, layout, window[None], position
             )
             found.update(values)
             return out
