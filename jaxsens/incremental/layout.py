@@ -141,6 +141,11 @@ def is_in_bounds(table: Table, n: int) -> Bool[np.ndarray, "T _"]:
     return (table >= 0) & (table < n)
 
 
+def is_nowhere(table: Table) -> Bool[np.ndarray, "T _"]:
+    """Which slots are `NOWHERE`: no arithmetic may bring them back."""
+    return table < NOWHERE // 2
+
+
 def whole_table(num_positions: int, n: int) -> Table:
     """The table of an axis that every window covers whole."""
     return np.broadcast_to(np.arange(n), (num_positions, n))
@@ -154,7 +159,7 @@ def contiguous_table(starts: Int[np.ndarray, " _"], width: int) -> Table:
 def is_contiguous(table: Table) -> bool:
     """Whether every window consists of neighbours, perhaps over the edge."""
     neighbours = (table == table[:, :1] + np.arange(table.shape[1])).all()
-    return bool(neighbours and (table > NOWHERE // 2).all())
+    return bool(neighbours and not is_nowhere(table).any())
 
 
 def same_table(a: Table | None, b: Table | None) -> bool:

@@ -20,6 +20,7 @@ from jaxsens.incremental.layout import (
     Table,
     contiguous_table,
     is_in_bounds,
+    is_nowhere,
     make_layout,
     same_table,
     source_slots,
@@ -176,16 +177,16 @@ def _split_table(table: Table | None, lengths: Sequence[int]) -> list[Table | No
     rest = table
     for number, _ in enumerate(lengths):
         inner = math.prod(lengths[number + 1 :])
-        is_nowhere = rest < NOWHERE // 2
-        part = np.where(is_nowhere, NOWHERE, rest // inner)
+        gone = is_nowhere(rest)
+        part = np.where(gone, NOWHERE, rest // inner)
         tables.append(_distinct(part, lengths[number]))
-        rest = np.where(is_nowhere, NOWHERE, rest % inner)
+        rest = np.where(gone, NOWHERE, rest % inner)
     return tables
 
 
 def _distinct(table: Table, n: int) -> Table | None:
     """A table of the different indices of each row, of neighbours if it can be."""
-    rows = [np.unique(row[row > NOWHERE // 2]) for row in table]
+    rows = [np.unique(row[~is_nowhere(row)]) for row in table]
     width = max(1, max(len(row) for row in rows))
     if width >= n and all((row >= 0).all() and (row < n).all() for row in rows):
         return None

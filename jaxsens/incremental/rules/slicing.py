@@ -15,6 +15,7 @@ from jaxsens.incremental.layout import (
     Layout,
     Table,
     is_in_bounds,
+    is_nowhere,
     make_layout,
     union_of_tables,
     whole_table,
@@ -42,7 +43,7 @@ def slice_(call: RuleCall) -> list[Value]:
         is_taken = (table - start) % step == 0
         kept[axis] = np.flatnonzero(is_taken.any(axis=0))
         moved = (table - start) // step
-        moved = np.where(is_taken & (table > NOWHERE // 2), moved, NOWHERE)
+        moved = np.where(is_taken & ~is_nowhere(table), moved, NOWHERE)
         tables[axis] = moved[:, kept[axis]]
         reachable = np.take(reachable, np.arange(start, limit, step), axis=axis + 1)
     if not reachable.any() or not all(slots.size for slots in kept.values()):
@@ -81,7 +82,7 @@ def pad(call: RuleCall) -> list[Value]:
             table = whole_table(len(reachable), n)
             reachable = np.repeat(reachable, n, axis=axis + 1)
         moved = table * (inner + 1) + low
-        tables[axis] = np.where(table > NOWHERE // 2, moved, NOWHERE)
+        tables[axis] = np.where(is_nowhere(table), NOWHERE, moved)
         spread = np.zeros(
             (*reachable.shape[: axis + 1], shape[axis], *reachable.shape[axis + 2 :]), bool
         )
