@@ -34,7 +34,7 @@ class Costs:
     Attributes:
       plain: operations of one forward pass.
       incremental: operations of one edit, its share of the clean pass included.
-      num_groups: into how many groups positions are cut for that.
+      num_position_groups: into how many groups positions are cut for that.
       bytes: of the widest intermediate of one edit.
       clean_bytes: of the clean values that edits of an example take.
       rounding: the relative rounding error of the coarsest numbers of the model.
@@ -42,7 +42,7 @@ class Costs:
 
     plain: float
     incremental: float
-    num_groups: int
+    num_position_groups: int
     bytes: int
     clean_bytes: int
     rounding: float
@@ -75,10 +75,10 @@ def count_costs(
 def _costs(apply_fn, leaves, tree, grid, samples, platform) -> Costs:
     params, x, context = jax.tree.unflatten(tree, leaves)
     found: list[Costs] = []
-    for num_groups in _NUM_GROUPS:
-        program = make_program(apply_fn, params, x, context, grid, platform, num_groups)
+    for num_position_groups in _NUM_GROUPS:
+        program = make_program(apply_fn, params, x, context, grid, platform, num_position_groups)
         num = sum(len(group.positions) for group in program.position_groups)
-        if num_groups > 1 and num < 4 * num_groups:
+        if num_position_groups > 1 and num < 4 * num_position_groups:
             continue
         clean = jax.make_jaxpr(program.clean)(params, x, context)
         values = jax.eval_shape(program.clean, params, x, context)
@@ -89,13 +89,13 @@ def _costs(apply_fn, leaves, tree, grid, samples, platform) -> Costs:
             total += len(group.positions) * flops.count_from(jaxpr, jaxpr.invars[-2:])
             widest = max(widest, *output_bytes(jaxpr))
             num_params = len(jax.tree.leaves(params))
-            of_params = set(program.trace.inputs[:num_params])
-            kept = max(kept, _taken_bytes(jaxpr, values.values, of_params))
+            shared = {*program.trace.inputs[:num_params], *program.trace.constants}
+            kept = max(kept, _taken_bytes(jaxpr, values.values, shared))
         edits = num * samples
         plain = flops.count(jax.make_jaxpr(program.forward)(params, x, context).jaxpr)
         once = flops.count(clean.jaxpr)
         edit_bytes, each = -(-widest // samples), (total + once) / edits
-        found.append(Costs(plain, each, num_groups, edit_bytes, kept, program.rounding))
+        found.append(Costs(plain, each, num_position_groups, edit_bytes, kept, program.rounding))
     best = found[0]
     for other in found[1:]:
         if other.incremental < (1 - _WORTH_MORE_GROUPS) * best.incremental:
@@ -103,12 +103,12 @@ def _costs(apply_fn, leaves, tree, grid, samples, platform) -> Costs:
     return best
 
 
-def _taken_bytes(jaxpr: Any, values: list[Any], params: set[int]) -> int:
-    """Bytes of the clean values of an example that edits take; parameters are no example's."""
+def _taken_bytes(jaxpr: Any, values: list[Any], shared: set[int]) -> int:
+    """Bytes of the clean values of an example that edits take, but for those all examples share."""
     owners = [number for number, value in enumerate(values) for _ in jax.tree.leaves(value)]
     taken = {atom for each in jaxpr.eqns for atom in each.invars if not isinstance(atom, Literal)}
     leaves = zip(owners, jaxpr.invars, strict=False)  # the last inputs are no values
-    return sum(bytes_of(a.aval) for number, a in leaves if a in taken and number not in params)
+    return sum(bytes_of(a.aval) for number, a in leaves if a in taken and number not in shared)
 
 
 def _edits_jaxpr(

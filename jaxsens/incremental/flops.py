@@ -13,7 +13,8 @@ from jax.extend.core import Literal
 #: Picking entries by traced indices costs about as much as this many operations per entry.
 _PER_MOVE = 8
 _MOVES = {"gather", "scatter", "scatter-add", "dynamic_slice", "dynamic_update_slice", "sort"}
-_FREE = {"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "iota", "stop_gradient", "copy"}
+_FREE = {"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "iota", "stop_gradient", "copy",
+         "optimization_barrier"}  # fmt: skip
 
 
 def count(jaxpr: Any) -> float:

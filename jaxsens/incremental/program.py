@@ -154,7 +154,7 @@ def make_program(
     context: Any,
     grid: Grid,
     platform: str,
-    num_groups: int,
+    num_position_groups: int,
 ) -> Program:
     """Traces a model for one example.
 
@@ -165,7 +165,7 @@ def make_program(
       context: a tuple of what else it takes, for one example.
       grid: where windows lie.
       platform: cpu, gpu or tpu.
-      num_groups: into how many groups to cut positions.
+      num_position_groups: into how many groups to cut positions.
     """
     one = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape), a.dtype), (x, context))
     leaves, tree = jax.tree.flatten((as_shapes(params), *one))
@@ -176,7 +176,7 @@ def make_program(
 
     traced = recognise(trace(flat, *leaves, platform=platform, is_mark=is_marked))
     layout = _input_layout(grid, tuple(x.shape))
-    parts = np.array_split(np.arange(layout.num_positions), num_groups)
+    parts = np.array_split(np.arange(layout.num_positions), num_position_groups)
     return Program(
         traced,
         traced.inputs[len(jax.tree.leaves(params))],

@@ -16,7 +16,8 @@ from typing import Any
 import jax
 from jax.extend.core import Literal
 
-from jaxsens.core.jaxprs import equations
+from jaxsens.core.constants import with_unfoldable_constants
+from jaxsens.core.jaxprs import bind, equations
 
 #: Parameters of an equation under which the function it calls may stand.
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
@@ -90,6 +91,17 @@ class Trace:
     num_values: int
     avals: dict[int, Any]
 
+    @property
+    def constants(self) -> set[int]:
+        """The numbers of the large constants, which stand behind barriers."""
+        return {
+            number
+            for operation in self.operations
+            if operation.name == "optimization_barrier"
+            and all(isinstance(operand, Constant) for operand in operation.inputs)
+            for number in operation.outputs
+        }
+
     def values(self, arguments: Sequence[Any], prepare: Prepare) -> list[Any]:
         """Every value of the function, by its number, and what `prepare` adds for an operation."""
         values = dict(zip(self.inputs, arguments, strict=True))
@@ -145,6 +157,7 @@ def trace(function: Callable, *arguments: Any, platform: str, is_mark: IsMark) -
         closed = jax.make_jaxpr(function)(*arguments)
     except Exception as error:
         raise UnmappableError(f"{type(error).__name__}: {error}") from error
+    closed = with_unfoldable_constants(closed)
     for equation in equations(closed.jaxpr):
         if equation.params.get("vmap_method") not in _SAFE_CALLBACKS:
             raise UnmappableError(
@@ -204,7 +217,7 @@ class _Flattener:
         self.operations.append(
             Operation(
                 name,
-                functools.partial(_bind, equation),
+                functools.partial(bind, equation),
                 dict(equation.params),
                 tuple(operands),
                 outputs,
@@ -212,17 +225,6 @@ class _Flattener:
             )
         )
         return outputs
-
-
-def _bind(equation: Any, *inputs: Any, **changed: Any) -> list[Any]:
-    """The results of an equation for other inputs, and perhaps other parameters."""
-    primitive = equation.primitive
-    # What an equation holds of a function is not what a call takes; before 0.10, JAX gives the
-    # functions by themselves.
-    params = primitive.get_bind_params({**equation.params, **changed})
-    functions, params = params if isinstance(params, tuple) else ((), params)
-    results = primitive.bind(*functions, *inputs, **params)
-    return list(results) if primitive.multiple_results else [results]
 
 
 def _branch(platforms: Sequence[Sequence[str] | None], platform: str) -> int:

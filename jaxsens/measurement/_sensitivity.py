@@ -222,7 +222,7 @@ def _reuse(
     if wanted == "auto" and not costs.worthwhile:
         return None
     return Reuse(
-        buckets=costs.num_groups,
+        buckets=costs.num_position_groups,
         rows=max(1, room.widest // costs.bytes),
         examples=room.clean // costs.clean_bytes,
         cost=costs.incremental / max(costs.plain, 1.0),

@@ -125,7 +125,9 @@ def explain(
     example, around = one
     shapes, platform, grid = as_shapes(params), jax.default_backend(), perturbation.grid
     costs = count_costs(apply_fn, shapes, example, around, grid, num_samples, platform)
-    program = make_program(apply_fn, shapes, example, around, grid, platform, costs.num_groups)
+    program = make_program(
+        apply_fn, shapes, example, around, grid, platform, costs.num_position_groups
+    )
     # The bucket in the middle stands for all.
     bucket = (len(program.position_groups) - 1) // 2
     reached, spent = _edits(program, bucket, perturbation, num_samples, shapes, one)
@@ -149,7 +151,7 @@ def explain(
                 )
             )
     return Explanation(
-        tuple(steps), costs.plain, costs.incremental, costs.num_groups, costs.worthwhile
+        tuple(steps), costs.plain, costs.incremental, costs.num_position_groups, costs.worthwhile
     )
 
 

@@ -16,10 +16,12 @@ def compare():
     `contexts` the same program is asked in each.
     """
 
-    def run(f, x, grid, *, params=(), contexts=((),), num_groups=1, scale=1.0, tolerance=1e-4):
+    def run(
+        f, x, grid, *, params=(), contexts=((),), num_position_groups=1, scale=1.0, tolerance=1e-4
+    ):
         x = jnp.asarray(x)
         shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), (x, contexts[0]))
-        program = make_program(f, params, *shapes, grid, "cpu", num_groups)
+        program = make_program(f, params, *shapes, grid, "cpu", num_position_groups)
         window = grid.window_shape(x.shape)
 
         def new(index):

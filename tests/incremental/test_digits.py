@@ -120,15 +120,15 @@ def test_a_window_that_a_reshape_cuts(compare):
     compare(f, IMAGE, OverlappingPatches(2))
 
 
-@pytest.mark.parametrize("num_groups", [1, 3])
-def test_a_causal_query_that_sees_nothing_sees_nothing_later(num_groups, compare):
+@pytest.mark.parametrize("num_position_groups", [1, 3])
+def test_a_causal_query_that_sees_nothing_sees_nothing_later(num_position_groups, compare):
     token = np.arange(12)
     visible = jnp.asarray((token[:, None] >= token) & (token >= 3))[None]
 
     def f(_, x):
         return attention(*heads(x), visible=visible, causal=True).reshape(len(x), -1)
 
-    compare(f, ROWS, Tokens(), num_groups=num_groups)
+    compare(f, ROWS, Tokens(), num_position_groups=num_position_groups)
     later = f((), jnp.asarray(ROWS)[None]) - f((), jnp.asarray(ROWS)[None].at[:, 5].add(1.0))
     assert not later.reshape(12, -1)[:5].any()
     assert later.reshape(12, -1)[5:].any()

@@ -159,10 +159,15 @@ SEQUENCES = {
 }
 
 
-@pytest.mark.parametrize("num_groups", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_position_groups", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SEQUENCES)
-def test_sequences(compare, name, num_groups):
-    compare(lambda _, x: flat(SEQUENCES[name](x)), ROWS, Tokens(), num_groups=num_groups)
+def test_sequences(compare, name, num_position_groups):
+    compare(
+        lambda _, x: flat(SEQUENCES[name](x)),
+        ROWS,
+        Tokens(),
+        num_position_groups=num_position_groups,
+    )
 
 
 def test_a_single_query_is_read_from_the_edited_tokens(compare):

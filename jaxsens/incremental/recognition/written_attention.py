@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxsens.core.constants import unfoldable
 from jaxsens.incremental.attention_masks import AffineMask
 from jaxsens.incremental.attention_operation import AttentionKind
 from jaxsens.incremental.rules import attention_rule
@@ -142,7 +143,8 @@ def prepare(operation: Operation, inputs: Sequence[Any]) -> attention_rule.Prepa
     written: WrittenAttention = operation.params[PARAM]
     views = (written.q, written.k, written.v)
     q, k, v = (view.to_heads(jnp.asarray(a)) for view, a in zip(views, inputs[:3], strict=True))
-    mask = written.mask
+    # A mask that was known when the model was traced is a constant of the program.
+    mask = jax.tree.map(unfoldable, written.mask)
     if mask is None:
         others = {number: a for number, a in zip(operation.inputs, inputs, strict=True)
                   if isinstance(number, int)}  # fmt: skip
