@@ -1,7 +1,8 @@
 """What a traced function costs: floating-point operations, and entries moved.
 
-XLA's own count takes the body of a loop once, whatever its length, so it cannot compare an LSTM
-with a shorter one; this one multiplies.
+XLA's own count takes the body of a loop once, whatever its length, and so cannot tell an LSTM of a
+hundred steps from one of ten; this count multiplies by the number of steps. How often a `while`
+loop runs is not known: its body counts once.
 """
 
 import math

@@ -53,12 +53,12 @@ class Program:
     position_groups: tuple[PositionGroup, ...]
 
     def clean(self, params: Any, x: Array, context: Any) -> "CleanValues":
-        """All values of the model for one example."""
+        """All values of the model for one unedited example, and what rules prepare of them."""
         values = self._values(params, x, context, prepare)
         return CleanValues(
             values,
             [
-                _is_finite(value) if number in self._reachable else None
+                _is_finite(value) if number in self._reachable_values else None
                 for number, value in enumerate(values)
             ],
         )
@@ -80,7 +80,7 @@ class Program:
         return jnp.asarray(value_of(values, output))[0]
 
     @functools.cached_property
-    def _reachable(self) -> set[int]:
+    def _reachable_values(self) -> set[int]:
         """The numbers of the values that depend on what is edited."""
         found = {self.edited_input}
         for operation in self.trace.operations:
@@ -132,7 +132,8 @@ class CleanValues:
 
     Attributes:
       values: all values of its trace, and what rules want to know besides, by their numbers.
-      finite: for floating-point values whether all their entries are finite.
+      finite: for floating-point values that edits can reach, whether all entries are finite; None
+        for others.
     """
 
     values: list[Any]

@@ -117,7 +117,7 @@ def moved(operation: Operation, labels: AxisLabels, old: Shape, new: Shape) -> A
 
 
 def stand_beside(small: AxisLabels, large: AxisLabels) -> bool:
-    """Whether an array can stand beside another entry by entry, axis by axis the same."""
+    """Whether an array can be combined with a larger one entry by entry, along the same axes."""
     return len(small) == len(large) and all(
         a in (None, b) or (a == REPEATED and b is not None)
         for a, b in zip(small, large, strict=True)

@@ -7,6 +7,10 @@ a position: the numerator N and the denominator D of
 
 with logits taken relative to their largest. They are sums over the tokens outside, not the clean
 sums minus the old tokens: a difference would cancel where attention is sharp.
+
+Where attention is causal, all queries from the first edited token on are computed anew, and earlier
+ones count as clean. A mask that lets a query see a later token, but is called causal, would make
+that wrong.
 """
 
 import functools
@@ -51,7 +55,7 @@ class Prepared(NamedTuple):
     Arrays, or their shapes where costs are counted.
 
     Attributes:
-      mask: what it does to logits.
+      mask: what attention does to its logits.
       logits: (h, Q, T), of every query and token, masked.
       values: (h, T, d), through the output projection.
       queries: (h, e, Q), transposed.
