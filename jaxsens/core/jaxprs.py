@@ -1,4 +1,4 @@
-"""What can be read off a traced function: its equations, and the bytes of their results."""
+"""Traced functions: their equations, the results of these for other inputs, and their bytes."""
 
 import math
 from collections.abc import Iterator
@@ -27,3 +27,14 @@ def bytes_of(aval: Any) -> int:
     """Bytes of an array with the shape and dtype of `aval`."""
     shape, dtype = getattr(aval, "shape", ()), getattr(aval, "dtype", None)
     return math.prod(shape) * getattr(dtype, "itemsize", 0)
+
+
+def bind(equation: Any, *inputs: Any, **changed: Any) -> list[Any]:
+    """The results of an equation for other inputs, and perhaps other parameters."""
+    primitive = equation.primitive
+    # What an equation holds of a function is not what a call takes; before 0.10, JAX gives the
+    # functions by themselves.
+    params = primitive.get_bind_params({**equation.params, **changed})
+    functions, params = params if isinstance(params, tuple) else ((), params)
+    results = primitive.bind(*functions, *inputs, **params)
+    return list(results) if primitive.multiple_results else [results]

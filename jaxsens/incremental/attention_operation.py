@@ -22,7 +22,7 @@ _MARK = "jaxsens_attention"
 
 
 @dataclass(frozen=True)
-class Kind:
+class AttentionKind:
     """What is static about an attention.
 
     Attributes:
@@ -74,7 +74,7 @@ def attention(
     _check(q, k, v, out, visible, activation, causal)
     if visible is None:
         visible = jnp.ones((1, q.shape[1], k.shape[1]), bool)
-    kind = Kind(activation, causal, out is not None)
+    kind = AttentionKind(activation, causal, out is not None)
     arguments = (q, k, v, visible) if out is None else (q, k, v, visible, out)
     return _marked(kind)(*arguments)
 
@@ -118,13 +118,13 @@ def _check(q: Any, k: Any, v: Any, out: Any, visible: Any, activation: Any, caus
 
 
 @functools.lru_cache
-def _marked(kind: Kind) -> Callable[..., Array]:
-    def attend(q, k, v, visible, *out):
+def _marked(kind: AttentionKind) -> Callable[..., Array]:
+    def marked(q, k, v, visible, *out):
         mask = functools.partial(masked, visible=visible, causal=kind.causal)
         return attended(q, k, v, *out, mask=mask, activation=kind.activation)
 
-    attend.__name__ = attend.__qualname__ = kind.mark
-    return jax.jit(attend)
+    marked.__name__ = marked.__qualname__ = kind.mark
+    return jax.jit(marked)
 
 
 def attended(
@@ -145,9 +145,10 @@ def attended(
 
 
 @functools.lru_cache
-def _kinds() -> dict[str, Kind]:
+def kinds_by_mark() -> dict[str, AttentionKind]:
+    """Every kind of attention, by the name of its calls."""
     kinds = [
-        Kind(activation, causal, projected)
+        AttentionKind(activation, causal, projected)
         for activation in ("softmax", "relu")
         for causal in (False, True)
         for projected in (False, True)
@@ -155,9 +156,9 @@ def _kinds() -> dict[str, Kind]:
     return {kind.mark: kind for kind in kinds}
 
 
-def kind_of(name: str | None) -> Kind | None:
+def attention_kind(name: str) -> AttentionKind | None:
     """The kind of attention that a traced call of this name is, if it is one."""
-    return _kinds().get(name or "")
+    return kinds_by_mark().get(name)
 
 
 def is_marked(name: str, operands: Sequence[Any], num_results: int) -> bool:
@@ -165,7 +166,7 @@ def is_marked(name: str, operands: Sequence[Any], num_results: int) -> bool:
 
     What vmap or a derivative makes of a call keeps its name.
     """
-    kind = kind_of(name)
+    kind = attention_kind(name)
     if kind is None or num_results != 1:
         return False
     ranks = [aval.ndim for aval in operands]

@@ -1,12 +1,16 @@
 """Which part of an array an edit can reach: static tables, one row per position, NumPy only.
 
-A window is a product of index sets, one for each axis: `tables[a][τ]` are the indices of axis a
-that the window of position τ covers, and None stands for the whole axis. A table may hang over the
-edge of its axis: an entry below 0 or beyond the end is not there, and its change is 0. So windows
-at the border look like all others, and their shapes and offsets are static.
+A window is a product of index sets, one for each axis. `tables[a][τ]` lists the indices of axis a
+that the window of position τ covers; its columns are the window's slots. None instead of a table
+stands for the whole axis. A table may hang over the edge of its axis: a slot whose index is below 0
+or beyond the end is out of bounds, and belongs to no entry of the array. So windows at the border
+look like all others, and their shapes and offsets are static.
 
-Within that product, `touched[τ]` says which entries the edit can really reach. It is exact where
-windows overlap in other shapes than products, as the five patches that a shifted patch reaches do.
+Within that product, `reachable[τ]` says which entries the edit can really change, where windows
+overlap in other shapes than products, as the five patches that a shifted patch reaches do. Rules
+rely on one thing: **reachable is a superset**. An entry that changes and is not marked, or that
+lies outside the window, keeps its clean value in all that follows, and the result is wrong. One
+that is marked and does not change only costs time.
 """
 
 import functools
@@ -20,7 +24,7 @@ from jaxtyping import Bool, Int
 Shape = tuple[int, ...]
 #: Indices [T, w] of an axis that each position's window covers.
 Table = Int[np.ndarray, "T _"]
-#: An index that lies outside every axis, whatever is added to it.
+#: An index that is out of bounds on every axis, whatever is added to it.
 NOWHERE = -(1 << 30)
 
 
@@ -31,12 +35,18 @@ class Layout:
     Attributes:
       shape: of the array.
       tables: for each axis its table, or None where windows cover the whole axis.
-      touched: [T, …] what the edit can reach; axes without a table have length 1 here.
+      reachable: [T, …] which entries of the array the edit of each position can change; axes
+        without a table have length 1 here.
     """
 
     shape: Shape
     tables: tuple[Table | None, ...]
-    touched: Bool[np.ndarray, "T ..."]
+    reachable: Bool[np.ndarray, "T ..."]
+
+    @property
+    def num_positions(self) -> int:
+        """T, how many positions there are."""
+        return len(self.reachable)
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -55,62 +65,101 @@ class Layout:
         return math.prod(self.window) / max(1, math.prod(self.shape))
 
     def table(self, axis: int) -> Table:
-        """The axis's table, which must be there."""
+        """The table of an axis that has one."""
         table = self.tables[axis]
         assert table is not None
         return table
 
-    def valid(self, axis: int) -> Bool[np.ndarray, "T _"]:
-        """Which entries of an axis's table are there."""
-        table = self.table(axis)
-        return (table >= 0) & (table < self.shape[axis])
+    def in_bounds(self, axis: int) -> Bool[np.ndarray, "T _"]:
+        """Which slots of an axis's table belong to an entry of the array."""
+        return is_in_bounds(self.table(axis), self.shape[axis])
 
-    def same_as(self, other: "Layout") -> bool:
-        """Whether the windows are the same, whatever the edit reaches in them."""
+    def has_windows_of(self, other: "Layout") -> bool:
+        """Whether the windows are the same, whatever is reachable in them."""
         pairs = zip(self.tables, other.tables, strict=True)
         return self.shape == other.shape and all(same_table(a, b) for a, b in pairs)
 
-    def on(self, shape: Shape, axes: Sequence[int | None]) -> "Layout":
+    def with_axes(self, shape: Shape, axes: Sequence[int | None]) -> "Layout":
         """The layout of an array whose axis a is this one's axis `axes[a]`, or a whole axis."""
         tables = tuple(None if axis is None else self.tables[axis] for axis in axes)
         kept = [axis for axis in axes if axis is not None]
-        gone = tuple(axis for axis in range(len(self.shape)) if axis not in kept)
+        gone = [axis for axis in range(len(self.shape)) if axis not in kept]
         over = tuple(axis + 1 for axis in gone)
-        touched = np.asarray(self.touched.any(axis=over, keepdims=True))
-        places = [0, *(axis + 1 for axis in kept), *(axis + 1 for axis in gone)]
-        touched = touched.transpose(places)
-        touched = touched.reshape(touched.shape[: len(kept) + 1])
-        new = [position for position, axis in enumerate(axes) if axis is None]
-        for position in new:
-            touched = np.expand_dims(touched, position + 1)
-        return Layout(shape, tables, touched)
+        reachable = np.asarray(self.reachable.any(axis=over, keepdims=True))
+        reachable = reachable.transpose([0, *(axis + 1 for axis in (*kept, *gone))])
+        reachable = reachable.reshape(reachable.shape[: len(kept) + 1])
+        for axis, source in enumerate(axes):
+            if source is None:
+                reachable = np.expand_dims(reachable, axis + 1)
+        return Layout(shape, tables, reachable)
 
-    def without_wide(self) -> "Layout":
-        """With whole axes in place of tables that are no shorter."""
+    def without_wide_tables(self) -> "Layout":
+        """With whole axes in place of tables that have as many slots as the axis has entries."""
         pairs = list(zip(self.tables, self.shape, strict=True))
         if not any(table is not None and table.shape[1] >= n for table, n in pairs):
             return self
         tables = [None if t is None or t.shape[1] >= n else t for t, n in pairs]
-        return as_layout(self.shape, tables, self.touched)
+        return make_layout(self.shape, tables, self.reachable)
 
     def pruned(self) -> "tuple[Layout, dict[int, np.ndarray]]":
-        """Without the entries that no position touches; and for each axis the entries kept."""
+        """Without the slots that no position's edit reaches; and by axis the slots that stay."""
         kept = {}
-        tables, lay = list(self.tables), self
+        tables = list(self.tables)
         for axis in self.axes:
-            slots = lay.hit(axis).any(axis=0)
+            slots = self._reachable_slots(axis).any(axis=0)
             if not slots.all():
                 kept[axis] = np.flatnonzero(slots) if slots.any() else np.zeros(1, int)
-                tables[axis] = lay.table(axis)[:, kept[axis]]
-        return Layout(self.shape, tuple(tables), self.touched), kept
+                tables[axis] = self.table(axis)[:, kept[axis]]
+        return Layout(self.shape, tuple(tables), self.reachable), kept
 
-    def hit(self, axis: int) -> Bool[np.ndarray, "T _"]:
-        """Which entries of an axis's table the edit reaches."""
+    def _reachable_slots(self, axis: int) -> Bool[np.ndarray, "T _"]:
         others = tuple(a + 1 for a in range(len(self.shape)) if a != axis)
-        reached = np.asarray(self.touched.any(axis=others))
+        indices = np.asarray(self.reachable.any(axis=others))
         table = self.table(axis)
         rows = np.arange(len(table))[:, None]
-        return self.valid(axis) & reached[rows, np.clip(table, 0, self.shape[axis] - 1)]
+        return self.in_bounds(axis) & indices[rows, np.clip(table, 0, self.shape[axis] - 1)]
+
+
+def make_layout(shape: Shape, tables: Sequence[Table | None], reachable: np.ndarray) -> Layout:
+    """A layout in which a table of all indices in order is None, and length 1 in `reachable`."""
+    tables = [
+        None if table is None or _is_whole(table, n) else table
+        for table, n in zip(tables, shape, strict=True)
+    ]
+    for axis, table in enumerate(tables):
+        if table is None and reachable.shape[axis + 1] != 1:
+            reachable = np.asarray(reachable.any(axis=axis + 1, keepdims=True))
+    return Layout(shape, tuple(tables), reachable)
+
+
+def _is_whole(table: Table, n: int) -> bool:
+    return table.shape[1] == n and bool((table == np.arange(n)).all())
+
+
+def is_in_bounds(table: Table, n: int) -> Bool[np.ndarray, "T _"]:
+    """Which slots of a table belong to one of the n entries of an axis."""
+    return (table >= 0) & (table < n)
+
+
+def is_nowhere(table: Table) -> Bool[np.ndarray, "T _"]:
+    """Which slots are `NOWHERE`: no arithmetic may bring them back."""
+    return table < NOWHERE // 2
+
+
+def whole_table(num_positions: int, n: int) -> Table:
+    """The table of an axis that every window covers whole."""
+    return np.broadcast_to(np.arange(n), (num_positions, n))
+
+
+def contiguous_table(starts: Int[np.ndarray, " _"], width: int) -> Table:
+    """The table of windows of neighbours, given where each starts."""
+    return starts[:, None] + np.arange(width)
+
+
+def is_contiguous(table: Table) -> bool:
+    """Whether every window consists of neighbours, perhaps over the edge."""
+    neighbours = (table == table[:, :1] + np.arange(table.shape[1])).all()
+    return bool(neighbours and not is_nowhere(table).any())
 
 
 def same_table(a: Table | None, b: Table | None) -> bool:
@@ -120,80 +169,54 @@ def same_table(a: Table | None, b: Table | None) -> bool:
     return a is b or (a.shape == b.shape and bool((a == b).all()))
 
 
-def contiguous(table: Table) -> bool:
-    """Whether every window is a run of neighbours, perhaps over the edge."""
-    neighbours = (table == table[:, :1] + np.arange(table.shape[1])).all()
-    return bool(neighbours and (table > NOWHERE // 2).all())
-
-
-def runs(starts: Int[np.ndarray, " _"], width: int) -> Table:
-    """The table of runs of one length."""
-    return starts[:, None] + np.arange(width)
+def union_of_layouts(layouts: Sequence[Layout], shape: Shape) -> Layout:
+    """A layout of the broadcast shape that covers the windows of all these arrays."""
+    tables: list[Table | None] = []
+    for axis, n in enumerate(shape):
+        is_whole = any(layout.shape[axis] != n for layout in layouts)
+        of_axis = [layout.tables[axis] for layout in layouts]
+        tables.append(None if is_whole else union_of_tables(of_axis))
+    reachable = functools.reduce(np.logical_or, [layout.reachable for layout in layouts])
+    return make_layout(shape, tables, reachable)
 
 
 def union_of_tables(tables: Sequence[Table | None]) -> Table | None:
     """A table that covers what any of these covers."""
-    return functools.reduce(_pair_union, tables)
+    return functools.reduce(_union_of_two, tables)
 
 
-def _pair_union(a: Table | None, b: Table | None) -> Table | None:
+def _union_of_two(a: Table | None, b: Table | None) -> Table | None:
     if a is None or b is None:
         return None
     if same_table(a, b):
         return a
-    if contiguous(a) and contiguous(b):
+    if is_contiguous(a) and is_contiguous(b):
         starts = np.minimum(a[:, 0], b[:, 0])
         ends = np.maximum(a[:, -1], b[:, -1]) + 1
         width = int((ends - starts).max())
         if width <= a.shape[1] + b.shape[1]:
-            return runs(starts, width)
-    # A window's own entries keep their places, so that most moves between tables are static.
+            return contiguous_table(starts, width)
+    # The entries of `a` keep their slots, so that most of them are found by static indices.
     new = np.where((b[:, :, None] == a[:, None, :]).any(axis=2), NOWHERE, b)
     return np.concatenate([a, new[:, (new != NOWHERE).any(axis=0)]], axis=1)
 
 
-def union(layouts: Sequence[Layout], shape: Shape) -> Layout:
-    """A layout of the broadcast shape that covers the windows of all these arrays."""
-    tables: list[Table | None] = []
-    for axis, n in enumerate(shape):
-        whole = any(lay.shape[axis] != n for lay in layouts)
-        tables.append(None if whole else union_of_tables([lay.tables[axis] for lay in layouts]))
-    touched = functools.reduce(np.logical_or, [lay.touched for lay in layouts])
-    return as_layout(shape, tables, touched)
+def source_slots(old: Table | None, new: Table | None, n: int) -> Int[np.ndarray, "T _"]:
+    """For every slot of the new table the old table's slot of the same entry, or -1 if none is.
 
-
-def as_layout(shape: Shape, tables: Sequence[Table | None], touched: np.ndarray) -> Layout:
-    """A layout in which full tables are whole axes, of length 1 in `touched`."""
-    tables = [
-        None if table is None or _is_whole(table, n) else table
-        for table, n in zip(tables, shape, strict=True)
-    ]
-    for axis, table in enumerate(tables):
-        if table is None and touched.shape[axis + 1] != 1:
-            touched = np.asarray(touched.any(axis=axis + 1, keepdims=True))
-    return Layout(shape, tuple(tables), touched)
-
-
-def _is_whole(table: Table, n: int) -> bool:
-    return table.shape[1] == n and bool((table == np.arange(n)).all())
-
-
-def moves(old: Table | None, new: Table | None, n: int) -> Int[np.ndarray, "T _"]:
-    """For every entry of the new table its place in the old one, or -1 where it has none.
-
-    Where the new entry is not there itself, any place will do: the most frequent one is given, so
-    that a column is constant wherever it can be.
+    A new slot that is out of bounds may be given any source. It gets that of the others in its
+    column if these agree, so that a column is constant wherever it can be.
     """
     num = len(old) if old is not None else len(new) if new is not None else 1
-    old = np.broadcast_to(np.arange(n), (num, n)) if old is None else old
-    new = np.broadcast_to(np.arange(n), (num, n)) if new is None else new
+    old = whole_table(num, n) if old is None else old
+    new = whole_table(num, n) if new is None else new
     same = new[:, :, None] == old[:, None, :]
-    places = np.where(same.any(axis=2), same.argmax(axis=2), -1)
-    there = (new >= 0) & (new < n)
+    sources = np.where(same.any(axis=2), same.argmax(axis=2), -1)
+    in_bounds = is_in_bounds(new, n)
     for column in range(new.shape[1]):
-        of_column = places[there[:, column], column]
+        of_column = sources[in_bounds[:, column], column]
         if of_column.size and (of_column == of_column[0]).all():
-            places[:, column] = of_column[0]
+            sources[:, column] = of_column[0]
         elif not of_column.size:
-            places[:, column] = -1
-    return places
+            sources[:, column] = -1
+    return sources

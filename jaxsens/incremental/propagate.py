@@ -1,4 +1,8 @@
-"""An edit through a traced function, operation by operation."""
+"""An edit through a traced function, operation by operation.
+
+Operations whose operands are all clean are skipped: their clean results hold. Every other one is
+asked for its rule; one without a rule makes everything dense, which is right for any operation.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,89 +10,66 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from jaxsens.incremental.attention_operation import kind_of
+from jaxsens.incremental.edited_position import EditedPosition
 from jaxsens.incremental.layout import Layout
-from jaxsens.incremental.recognition import written_attention
-from jaxsens.incremental.rules import (
-    attention_rule,
-    contractions,
-    elementwise,
-    loops,
-    reductions,
-    reshaping,
-)
-from jaxsens.incremental.rules.rule_call import Call, Rule
-from jaxsens.incremental.trace import Constant, Operand, Operation, Trace, scope
-from jaxsens.incremental.values import Clean, Dense, Place, Value, Windowed, full
-
-RULES: dict[str, Rule] = {
-    **elementwise.RULES,
-    **reshaping.RULES,
-    **contractions.RULES,
-    **reductions.RULES,
-    **loops.RULES,
-}
+from jaxsens.incremental.rules.rule_call import PREPARATIONS, RULES, RuleCall
+from jaxsens.incremental.trace import Constant, Operand, Operation, Trace, operation_scope
+from jaxsens.incremental.values import Clean, Dense, Value, Windowed, edited_array
 
 
 def propagate(
-    trace: Trace, clean: Sequence[Any], edited: int, layout: Layout, new: Array, place: Place
+    trace: Trace,
+    clean: Sequence[Any],
+    edited_input: int,
+    layout: Layout,
+    new: Array,
+    position: EditedPosition,
 ) -> tuple[Array, dict[int, Value]]:
     """What the function gives for an edited input.
 
     Args:
       trace: the function.
-      clean: all its values without the edit.
-      edited: the number of the value that is edited.
-      layout: where its windows lie.
+      clean: all its values without the edit, by their numbers.
+      edited_input: the number of the input that is edited.
+      layout: where the windows of all positions lie in it.
       new: the new entries of the window.
-      place: which position's window it is.
+      position: whose window it is.
 
     Returns:
       The function's result, and the values that the edit reaches, by their numbers.
     """
     reached: dict[int, Value] = {
-        edited: Windowed(clean[edited], layout, place, new=new) if layout.axes else Dense(new)
+        edited_input: Windowed(clean[edited_input], layout, position, new=new)
+        if layout.axes
+        else Dense(new)
     }
 
-    def operand(each: Operand) -> Value:
-        if isinstance(each, Constant):
-            return Clean(jnp.asarray(each.value))
-        return reached[each] if each in reached else Clean(clean[each])
+    def value(operand: Operand) -> Value:
+        if isinstance(operand, Constant):
+            return Clean(jnp.asarray(operand.value))
+        return reached[operand] if operand in reached else Clean(clean[operand])
 
     def step(operation: Operation) -> None:
-        inputs = [operand(each) for each in operation.inputs]
-        if all(isinstance(value, Clean) for value in inputs):
+        inputs = [value(operand) for operand in operation.inputs]
+        if all(isinstance(each, Clean) for each in inputs):
             return
         outputs = [clean[output] for output in operation.outputs]
-        call = Call(operation, inputs, outputs, clean[operation.extra], place)
-        results = rule_of(operation)(call)
+        call = RuleCall(operation, inputs, outputs, clean[operation.prepared], position)
+        results = RULES.get(operation.name, RuleCall.densely)(call)
         if results is not None:
             reached.update(zip(operation.outputs, results, strict=True))
             return
         for part in operation.parts:
             step(part)
 
-    for number, operation in enumerate(trace.operations):
-        with scope(number):
+    for index, operation in enumerate(trace.operations):
+        with operation_scope(index):
             step(operation)
-    (result_of,) = trace.outputs
-    return full(operand(result_of)), reached
+    (output,) = trace.outputs
+    return edited_array(value(output)), reached
 
 
 def prepare(operation: Operation, inputs: Sequence[Any]) -> Any:
-    """What an operation's rule wants to know of its clean inputs: done once per example."""
-    if operation.parts:
-        return written_attention.prepare(operation, inputs)
-    kind = kind_of(operation.name)
-    if kind is not None:
-        return attention_rule.prepare_marked(kind, *map(jnp.asarray, inputs))
-    return loops.states(operation, inputs) if operation.name == "scan" else None
-
-
-def rule_of(operation: Operation) -> Rule:
-    """The rule of an operation; one that is not known makes everything dense."""
-    if operation.parts:
-        return written_attention.attend_written
-    if kind_of(operation.name) is not None:
-        return attention_rule.attend
-    return RULES.get(operation.name, Call.densely)
+    """What an operation's rule wants to know of its clean operands: done once per example."""
+    prepare_it = PREPARATIONS.get(operation.name)
+    return None if prepare_it is None else prepare_it(operation, inputs)

@@ -1,7 +1,11 @@
-"""A function as a flat list of operations.
+"""A function as a flat list of operations on numbered values.
 
 Calls (jit, remat, custom derivatives) are replaced by what they call, and a choice by platform by
-its branch. Calls of a marked function (`jaxsens.attention`) stay as they are.
+its branch. Calls of a marked function (`jaxsens.attention`) stay as they are: they have a rule of
+their own.
+
+Assumption: the function is pure. What it does besides giving its results happens once, when it is
+traced.
 """
 
 import functools
@@ -12,16 +16,15 @@ from typing import Any
 import jax
 from jax.extend.core import Literal
 
-from jaxsens.core.jaxprs import equations
+from jaxsens.core.constants import with_unfoldable_constants
+from jaxsens.core.jaxprs import bind, equations
 
 #: Parameters of an equation under which the function it calls may stand.
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _GPUS = {"cuda", "rocm"}
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2",
           "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}  # fmt: skip
-
-
-#: How a callback may be mapped without its function's seeing other axes than a model gives it.
+#: How a callback may be mapped so that its function sees the axes that the model gives it.
 _SAFE_CALLBACKS = {None, "sequential", "sequential_unrolled"}
 
 
@@ -50,7 +53,7 @@ class Operation:
       params: the equation's parameters.
       inputs: its operands.
       outputs: the numbers of its results.
-      extra: the number of what its rule wants to know of the clean values, if anything.
+      prepared: the number of what its rule wants to know of the clean values, if anything.
       parts: the operations that it stands for, if it was made of several.
     """
 
@@ -59,7 +62,7 @@ class Operation:
     params: dict[str, Any]
     inputs: tuple[Operand, ...]
     outputs: tuple[int, ...]
-    extra: int
+    prepared: int
     parts: "tuple[Operation, ...]" = ()
 
 
@@ -88,35 +91,52 @@ class Trace:
     num_values: int
     avals: dict[int, Any]
 
+    @property
+    def constants(self) -> set[int]:
+        """The numbers of the large constants, which stand behind barriers."""
+        return {
+            number
+            for operation in self.operations
+            if operation.name == "optimization_barrier"
+            and all(isinstance(operand, Constant) for operand in operation.inputs)
+            for number in operation.outputs
+        }
+
     def values(self, arguments: Sequence[Any], prepare: Prepare) -> list[Any]:
         """Every value of the function, by its number, and what `prepare` adds for an operation."""
         values = dict(zip(self.inputs, arguments, strict=True))
-        for place, operation in enumerate(self.operations):
-            with scope(place):
-                run(operation.parts or (operation,), values)
+        for index, operation in enumerate(self.operations):
+            with operation_scope(index):
+                evaluate(operation.parts or (operation,), values)
                 inputs = [value_of(values, operand) for operand in operation.inputs]
-                values[operation.extra] = prepare(operation, inputs)
+                values[operation.prepared] = prepare(operation, inputs)
         return [values.get(number) for number in range(self.num_values)]
 
 
-def run(operations: Sequence[Operation], values: MutableMapping[int, Any]) -> None:
-    """Adds what operations give to the values that they are given."""
+def evaluate(operations: Sequence[Operation], values: MutableMapping[int, Any]) -> None:
+    """Adds the results of operations to the values, which must hold their operands."""
     for operation in operations:
-        results = apply(operation, [value_of(values, operand) for operand in operation.inputs])
+        results = apply_operation(
+            operation, [value_of(values, operand) for operand in operation.inputs]
+        )
         values.update(zip(operation.outputs, results, strict=True))
 
 
-def apply(operation: Operation, inputs: Sequence[Any]) -> list[Any]:
-    """What the model's own operation gives for whole operands."""
+def apply_operation(operation: Operation, inputs: Sequence[Any]) -> list[Any]:
+    """The results of the model's own operation on whole operands.
+
+    Raises:
+      UnmappableError: whatever the operation raises, as the model's fault.
+    """
     try:
         return operation.apply(*inputs)
     except Exception as error:
         raise UnmappableError(f"{operation.name}: {error}") from error
 
 
-def scope(place: int) -> Any:
-    """Names what is traced after the operation at this place, for `explain` to add up."""
-    return jax.named_scope(f"operation_{place}")
+def operation_scope(index: int) -> Any:
+    """Names what is traced in it after the operation of that index, for `explain` to add up."""
+    return jax.named_scope(f"operation_{index}")
 
 
 def value_of(values: Mapping[int, Any] | Sequence[Any], operand: Operand) -> Any:
@@ -137,6 +157,7 @@ def trace(function: Callable, *arguments: Any, platform: str, is_mark: IsMark) -
         closed = jax.make_jaxpr(function)(*arguments)
     except Exception as error:
         raise UnmappableError(f"{type(error).__name__}: {error}") from error
+    closed = with_unfoldable_constants(closed)
     for equation in equations(closed.jaxpr):
         if equation.params.get("vmap_method") not in _SAFE_CALLBACKS:
             raise UnmappableError(
@@ -196,7 +217,7 @@ class _Flattener:
         self.operations.append(
             Operation(
                 name,
-                functools.partial(_bind, equation),
+                functools.partial(bind, equation),
                 dict(equation.params),
                 tuple(operands),
                 outputs,
@@ -204,17 +225,6 @@ class _Flattener:
             )
         )
         return outputs
-
-
-def _bind(equation: Any, *inputs: Any, **changed: Any) -> list[Any]:
-    """What an equation gives for other inputs, and perhaps other parameters."""
-    primitive = equation.primitive
-    # What an equation holds of a function is not what a call takes; before 0.10, JAX gives the
-    # functions by themselves.
-    params = primitive.get_bind_params({**equation.params, **changed})
-    functions, params = params if isinstance(params, tuple) else ((), params)
-    results = primitive.bind(*functions, *inputs, **params)
-    return list(results) if primitive.multiple_results else [results]
 
 
 def _branch(platforms: Sequence[Sequence[str] | None], platform: str) -> int:

@@ -155,7 +155,7 @@ def _incremental_totals(spec, plan, platform, params, x, context, examples, prob
 
         parts = [
             of_position_group(number, positions)
-            for number, (positions, _) in enumerate(program.buckets)
+            for number, (positions, _) in enumerate(program.position_groups)
         ]
         totals, picked = zip(*parts, strict=True)
         return jnp.concatenate(totals), functools.reduce(jnp.add, picked)

@@ -17,9 +17,11 @@ from jaxtyping import Array
 from jaxsens.core.notices import renamed_attribute
 from jaxsens.core.scalars import whole_number
 from jaxsens.incremental import flops
-from jaxsens.incremental.program import CleanValues, Program, as_shapes, count_costs, make_program
+from jaxsens.incremental.costs import count_costs
+from jaxsens.incremental.edited_position import EditedPosition
+from jaxsens.incremental.program import CleanValues, Program, as_shapes, make_program
 from jaxsens.incremental.propagate import propagate
-from jaxsens.incremental.values import Dense, Place, Value, Windowed
+from jaxsens.incremental.values import Dense, Value, Windowed
 from jaxsens.measurement import arguments
 from jaxsens.perturbations.perturbation import Perturbation
 
@@ -143,9 +145,11 @@ def explain(
     example, context_shapes = one
     shapes, platform, grid = as_shapes(params), jax.default_backend(), perturbation.grid
     costs = count_costs(apply_fn, shapes, example, context_shapes, grid, num_samples, platform)
-    program = make_program(apply_fn, shapes, example, context_shapes, grid, platform, costs.buckets)
+    program = make_program(
+        apply_fn, shapes, example, context_shapes, grid, platform, costs.num_position_groups
+    )
     # The position group in the middle stands for all.
-    position_group = (len(program.buckets) - 1) // 2
+    position_group = (len(program.position_groups) - 1) // 2
     reached, spent = _edits(program, position_group, perturbation, num_samples, shapes, one)
     plain = _plain(program, shapes, one)
     shapes_of = jax.eval_shape(program.clean, shapes, *one).values
@@ -167,7 +171,7 @@ def explain(
                 )
             )
     return Explanation(
-        tuple(steps), costs.plain, costs.incremental, costs.buckets, costs.worthwhile
+        tuple(steps), costs.plain, costs.incremental, costs.num_position_groups, costs.worthwhile
     )
 
 
@@ -193,9 +197,9 @@ def _edits(
 
     def edits(clean: CleanValues, index: Array, windows: Array) -> Array:
         def edit(window: Array) -> Array:
-            place, layout = Place(index), program.buckets[position_group][1]
+            position, layout = EditedPosition(index), program.position_groups[position_group].layout
             out, values = propagate(
-                program.trace, clean.values, program.edited, layout, window[None], place
+                program.trace, clean.values, program.edited_input, layout, window[None], position
             )
             found.update(values)
             return out

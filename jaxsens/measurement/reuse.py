@@ -49,7 +49,7 @@ def choose_reuse(
     if incremental == "auto" and not costs.worthwhile:
         return None
     return Reuse(
-        num_position_groups=costs.buckets,
+        num_position_groups=costs.num_position_groups,
         max_batch=max(1, budget.widest // costs.bytes),
         max_examples=budget.clean // costs.clean_bytes,
         relative_cost=costs.incremental / max(costs.plain, 1.0),

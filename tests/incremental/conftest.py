@@ -16,10 +16,12 @@ def compare():
     `contexts` the same program is asked in each.
     """
 
-    def run(f, x, grid, *, params=(), contexts=((),), buckets=1, scale=1.0, tolerance=1e-4):
+    def run(
+        f, x, grid, *, params=(), contexts=((),), num_position_groups=1, scale=1.0, tolerance=1e-4
+    ):
         x = jnp.asarray(x)
         shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), (x, contexts[0]))
-        program = make_program(f, params, *shapes, grid, "cpu", buckets)
+        program = make_program(f, params, *shapes, grid, "cpu", num_position_groups)
         window = grid.window_shape(x.shape)
 
         def new(index):
@@ -36,10 +38,10 @@ def compare():
         def both(params, x, context):
             clean = program.clean(params, x, context)
             outputs = []
-            for bucket, (positions, _) in enumerate(program.buckets):
+            for group, (positions, _) in enumerate(program.position_groups):
                 indices = jnp.arange(len(positions)), jnp.asarray(positions)
                 plain = jax.vmap(lambda p: whole(params, x, context, p))(indices[1])
-                edits = jax.vmap(lambda i, p, b=bucket: program.edit(clean, b, i, new(p)))(*indices)
+                edits = jax.vmap(lambda i, p, g=group: program.edit(clean, g, i, new(p)))(*indices)
                 outputs.append((plain, edits))
             return outputs
 

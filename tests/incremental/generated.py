@@ -175,13 +175,13 @@ def _result(block, now):
 def first_wrong(f, x, grid, *, params=PARAMS, seed=0, positions=6):
     """The first value that an edit gets wrong, in words; None if there is none.
 
-    For every operation the edited value must be the whole one, changes must be 0 where no entry is
-    there, `touched` must cover all that differs, and what is called clean must not differ. A result
-    that is in doubt is decided by a whole pass and may be anything, but not every one may be.
+    For every operation the edited value must be the whole one, changes must be 0 out of bounds,
+    `reachable` must cover all that differs, and what is called clean must not differ. A result that
+    is in doubt is decided by a whole pass and may be anything, but not every one may be.
     """
     x, rng, shape = np.asarray(x), np.random.default_rng(seed), jax.ShapeDtypeStruct
     made = make_program(f, params, shape(x.shape, x.dtype), (), grid, "cpu", 1)
-    num, window = len(made.buckets[0][0]), grid.window_shape(x.shape)
+    num, window = len(made.position_groups[0].positions), grid.window_shape(x.shape)
     some = np.unique([0, num - 1, *rng.permutation(num)[: positions - 2]])
     windows = [_window(rng, window, x.dtype) for _ in some]
     edited = [_put(x, new, grid, int(at)) for new, at in zip(windows, some, strict=True)]
@@ -248,25 +248,23 @@ def _traced_edit(made, leaves, treedef, window, dtype):
 
 def _given(value):
     """The new entries or the change of a window, or the whole value."""
-    if isinstance(value, Windowed):
-        return value.change if value.is_change else value.new
-    return value.value
+    return value.given if isinstance(value, Windowed) else value.value
 
 
 def _placed(kind, given, clean, position):
-    """The whole value that a window stands for, and its change where no entry is there."""
+    """The whole value that a window stands for, and its change out of bounds."""
     if not isinstance(kind, Windowed):
         return given, np.zeros(())
-    layout, rows, valid = kind.layout, [], []
+    layout, rows, in_bounds = kind.layout, [], []
     for axis, n in enumerate(layout.shape):
         table = layout.tables[axis]
         rows.append(np.arange(n) if table is None else table[position])
-        valid.append((rows[-1] >= 0) & (rows[-1] < n))
-    there = functools.reduce(np.logical_and.outer, valid)
-    inside = np.ix_(*(row[is_there] for row, is_there in zip(rows, valid, strict=True)))
-    whole, entries = clean.copy(), given[np.ix_(*valid)]
+        in_bounds.append((rows[-1] >= 0) & (rows[-1] < n))
+    is_entry = functools.reduce(np.logical_and.outer, in_bounds)
+    inside = np.ix_(*(row[some] for row, some in zip(rows, in_bounds, strict=True)))
+    whole, entries = clean.copy(), given[np.ix_(*in_bounds)]
     whole[inside] = clean[inside] + entries if kind.is_change else entries
-    return whole, given[~there] if kind.is_change else np.zeros(())
+    return whole, given[~is_entry] if kind.is_change else np.zeros(())
 
 
 def _fault(kind, found, whole, clean, position):
@@ -281,11 +279,11 @@ def _fault(kind, found, whole, clean, position):
             f"{_named(kind)} is off by {np.nanmax(np.abs(np.subtract(value, whole, dtype=float)))}"
         )
     if np.any(beyond):
-        return f"{_named(kind)} has a change where no entry is there"
+        return f"{_named(kind)} has a change out of bounds"
     if isinstance(kind, Windowed):
-        touched = np.broadcast_to(kind.layout.touched[position], whole.shape)
-        if (differs & ~touched).any():
-            return f"{_named(kind)} differs where it is not touched"
+        reachable = np.broadcast_to(kind.layout.reachable[position], whole.shape)
+        if (differs & ~reachable).any():
+            return f"{_named(kind)} differs where it is not reachable"
     return None
 
 

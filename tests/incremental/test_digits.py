@@ -1,4 +1,4 @@
-"""Where a clean entry is large, infinite, narrow or not there: no digit of an edit is lost."""
+"""Where a clean entry is large, infinite, narrow or out of bounds: no digit of an edit is lost."""
 
 import jax
 import jax.numpy as jnp
@@ -97,7 +97,7 @@ SUMMED = {
     "a stride past every entry": (ROWS, lambda x: every_second(spread(x))),
 }  # fmt: skip
 ATTENDED = {
-    "what is not there": (ROWS, lambda x: attention(*heads(single(convolved(x))))),
+    "out of bounds": (ROWS, lambda x: attention(*heads(single(convolved(x))))),
     "written": (ROWS, lambda x: jax.nn.dot_product_attention(*heads(single(convolved(x))))),
     "vmapped": (ROWS, lambda x: jax.vmap(lambda a: attention(*heads(a[None]))[0])(x)),
     "a derivative": (ROWS, jax.grad(lambda x: jnp.sin(attention(*heads(x))).sum())),
@@ -120,15 +120,15 @@ def test_a_window_that_a_reshape_cuts(compare):
     compare(f, IMAGE, OverlappingPatches(2))
 
 
-@pytest.mark.parametrize("buckets", [1, 3])
-def test_a_causal_query_that_sees_nothing_sees_nothing_later(buckets, compare):
+@pytest.mark.parametrize("num_position_groups", [1, 3])
+def test_a_causal_query_that_sees_nothing_sees_nothing_later(num_position_groups, compare):
     token = np.arange(12)
     visible = jnp.asarray((token[:, None] >= token) & (token >= 3))[None]
 
     def f(_, x):
         return attention(*heads(x), visible=visible, causal=True).reshape(len(x), -1)
 
-    compare(f, ROWS, Tokens(), buckets=buckets)
+    compare(f, ROWS, Tokens(), num_position_groups=num_position_groups)
     later = f((), jnp.asarray(ROWS)[None]) - f((), jnp.asarray(ROWS)[None].at[:, 5].add(1.0))
     assert not later.reshape(12, -1)[:5].any()
     assert later.reshape(12, -1)[5:].any()

@@ -8,7 +8,7 @@ import pytest
 
 from jaxsens import Patches, Tokens
 from jaxsens.incremental import propagate, values
-from jaxsens.incremental.rules.rule_call import Call
+from jaxsens.incremental.rules.rule_call import RuleCall
 from tests.incremental.generated import Own, first_wrong, make_chain
 from tests.incremental.layers import ALL, IMAGES, ROWS, TO_ROWS, conv_of
 from tests.incremental.rare import RARE
@@ -63,21 +63,21 @@ def strided(_, x):
     return conv_of(3, strides=2)(conv_of(3, strides=2, padding=(1, 1))(x)).reshape(len(x), -1)
 
 
-def test_a_change_where_no_entry_is_there_is_found(monkeypatch):
+def test_a_change_out_of_bounds_is_found(monkeypatch):
     assert first_wrong(strided, IMAGE, Patches(3)) is None
-    monkeypatch.setattr(values, "only_there", lambda change, layout, place: change)
+    monkeypatch.setattr(values, "zero_out_of_bounds", lambda change, layout, position: change)
     assert "conv" in first_wrong(strided, IMAGE, Patches(3))
 
 
-def test_what_is_not_touched_is_found(monkeypatch):
-    def rule(call: Call):
+def test_what_is_not_reachable_is_found(monkeypatch):
+    def rule(call: RuleCall):
         (value,) = call.inputs
-        layout = dataclasses.replace(value.layout, touched=np.zeros_like(value.layout.touched))
+        layout = dataclasses.replace(value.layout, reachable=np.zeros_like(value.layout.reachable))
         return [call.result(layout, new=call.operation.apply(value.new)[0])]
 
     monkeypatch.setitem(propagate.RULES, "sin", rule)
     fault = first_wrong(lambda _, x: jnp.sin(x).mean(axis=1), SEQUENCE, Tokens())
-    assert "differs where it is not touched" in fault
+    assert "differs where it is not reachable" in fault
 
 
 def test_a_wrong_entry_is_found(monkeypatch):

@@ -87,7 +87,7 @@ def test_text(name, compare):
 
     compare(
         apply_fn, x[0], Tokens(), params=variables, contexts=[(row,) for row in jnp.asarray(mask)],
-        buckets=2, scale=3.0,
+        num_position_groups=2, scale=3.0,
     )  # fmt: skip
     noise = Perturbation(Tokens(), Gaussian(sigma=3.0))
     options = {"key": KEY, "context": mask, "mask": mask}

@@ -159,10 +159,15 @@ SEQUENCES = {
 }
 
 
-@pytest.mark.parametrize("buckets", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_position_groups", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SEQUENCES)
-def test_sequences(compare, name, buckets):
-    compare(lambda _, x: flat(SEQUENCES[name](x)), ROWS, Tokens(), buckets=buckets)
+def test_sequences(compare, name, num_position_groups):
+    compare(
+        lambda _, x: flat(SEQUENCES[name](x)),
+        ROWS,
+        Tokens(),
+        num_position_groups=num_position_groups,
+    )
 
 
 def test_a_single_query_is_read_from_the_edited_tokens(compare):
@@ -181,7 +186,7 @@ def test_bits(compare):
 def test_ids_are_looked_up(compare):
     ids = np.array([0, 3, 1, 1, 4, 2], np.int32)
     program = compare(lambda w, x: jnp.tanh(w[x]).mean(axis=1), ids, Tokens(), params=weights(5, 3))
-    assert program.buckets[0][1].window == (1, 1)
+    assert program.position_groups[0].layout.window == (1, 1)
 
 
 def test_context_is_clean(compare):

@@ -172,5 +172,5 @@ def check_one(layers, compare, data):
     else:
         shape, grid = (9, WIDTH), Tokens()
     example = np.random.default_rng(1).normal(size=shape).astype(np.float32)
-    compare(network, example, grid, buckets=1 if layers is IMAGES else choose((1, 3)))
+    compare(network, example, grid, num_position_groups=1 if layers is IMAGES else choose((1, 3)))
     assert jax.eval_shape(lambda: network((), example[None])).shape[0] == 1

@@ -99,10 +99,10 @@ def long_mask(_, x):
 
 NOISE, BORROWED = Gaussian(sigma=1.0), Donor()
 CASES = {
-    "changes where no entry is there: windows": (swin, IMAGES, Patches(2), NOISE),
-    "changes where no entry is there: stride": (strided, LARGE, Patches(7), NOISE),
-    "changes where no entry is there: concatenated": (beside_itself, ROWS, Tokens(), NOISE),
-    "touched by the second operand": (sorted_by_another, IMAGES, Patches(1), NOISE),
+    "changes out of bounds: windows": (swin, IMAGES, Patches(2), NOISE),
+    "changes out of bounds: stride": (strided, LARGE, Patches(7), NOISE),
+    "changes out of bounds: concatenated": (beside_itself, ROWS, Tokens(), NOISE),
+    "reached by the second operand": (sorted_by_another, IMAGES, Patches(1), NOISE),
     "from the end": (lambda _, x: read(jnp.tanh(x)), ROWS, Own((1, 0), 9, (-1, 0), (-1, 0)), NOISE),
     "a Python integer": (weak_integer, BYTES, Tokens(), BORROWED),
     "a Python float": (weak_float, ROWS.astype(jnp.bfloat16), Tokens(), NOISE),
@@ -120,7 +120,7 @@ CASES = {
 }  # fmt: skip
 #: One of each cause; the others take their time under `slow`.
 FAST = (
-    "changes where no entry is there: stride", "infinities that go", "a callback that counts axes",
+    "changes out of bounds: stride", "infinities that go", "a callback that counts axes",
 )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def both_totals(f, x, grid, edit):
     "name", [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in CASES]
 )
 def test_the_same_totals(name, monkeypatch):
-    monkeypatch.setattr("jaxsens.incremental.program._WORTHWHILE", np.inf)
+    monkeypatch.setattr("jaxsens.incremental.costs._WORTHWHILE", np.inf)
     reused, plain = both_totals(*CASES[name])
     assert plain.any()
     rounding = 0.02 if CASES[name][1].dtype == jnp.bfloat16 else 1e-4
@@ -155,7 +155,7 @@ def test_the_same_totals(name, monkeypatch):
 @pytest.mark.parametrize("seed", range(30))
 def test_the_same_totals_of_chains(seed, monkeypatch):
     """Of those chains that float32 does not shake: what rounding decides, whole passes do not."""
-    monkeypatch.setattr("jaxsens.incremental.program._WORTHWHILE", np.inf)
+    monkeypatch.setattr("jaxsens.incremental.costs._WORTHWHILE", np.inf)
     chain = make_chain(10_000 + seed)
     if chain.is_wide or chain.x.dtype != np.float32:
         pytest.skip("other dtypes are compared without rounding")

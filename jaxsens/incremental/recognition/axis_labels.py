@@ -1,20 +1,21 @@
 """What the axes of attention's arrays are, followed from operation to operation.
 
-An axis of q · k is a head, or of its left or its right operand: which of the two are queries and
-which are tokens shows in the softmax. An axis of length 1 has no label: it may come and go.
+An axis of q · k is one of heads, or comes from its left or its right operand. Which of these two
+has the queries and which the tokens shows in the softmax. An axis of length 1 has no label: it may
+come and go.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from jaxsens.incremental.recognition.written_attention import View
+from jaxsens.incremental.recognition.written_attention import HeadsView
 from jaxsens.incremental.trace import Operation
 
 Shape = tuple[int, ...]
 #: A name, or a kind and a number: (HEAD, 1) is the second axis of heads.
-Label = Any
-Labels = tuple[Label, ...]
+AxisLabel = Any
+AxisLabels = tuple[AxisLabel, ...]
 
 LEFT, RIGHT, HEAD = "left", "right", "head"
 #: Features that q · k sums over, and those of values.
@@ -26,13 +27,13 @@ _SAME = {"stop_gradient", "convert_element_type", "copy"}
 _RESHAPES = {"reshape", "squeeze", "expand_dims"}
 
 
-def of_product(shapes: Sequence[Shape], dims: Any) -> tuple[list[Labels], Labels] | None:
-    """Labels of both operands of q · k and of what it gives; None if it cannot be attention's."""
+def of_product(shapes: Sequence[Shape], dims: Any) -> tuple[list[AxisLabels], AxisLabels] | None:
+    """Labels of both operands of q · k and of its result; None if it cannot be attention's."""
     contract, batch = dims
     sides = []
     for side, free in enumerate((LEFT, RIGHT)):
         shape = shapes[side]
-        labels: list[Label] = [free] * len(shape)
+        labels: list[AxisLabel] = [free] * len(shape)
         for kind, axes in ((PRODUCT, contract[side]), (HEAD, batch[side])):
             for number, axis in enumerate(axes):
                 labels[axis] = (kind, number)
@@ -43,7 +44,7 @@ def of_product(shapes: Sequence[Shape], dims: Any) -> tuple[list[Labels], Labels
     return sides, _result(sides, dims)
 
 
-def _result(sides: Sequence[Labels], dims: Any) -> Labels:
+def _result(sides: Sequence[AxisLabels], dims: Any) -> AxisLabels:
     contract, batch = dims
     free = [
         label
@@ -54,23 +55,39 @@ def _result(sides: Sequence[Labels], dims: Any) -> Labels:
     return (*(sides[0][axis] for axis in batch[0]), *free)
 
 
-def of_weighted(
-    weights: Labels, values: Shape, dims: Any, side: int, over: Label, heads: Sequence[Label]
-) -> tuple[Labels, Labels] | None:
-    """Labels of the values that weights are multiplied with, and of what that gives.
+def of_weighted_sum(
+    weights: AxisLabels,
+    values: Shape,
+    dims: Any,
+    side: int,
+    tokens: AxisLabel,
+    heads: Sequence[AxisLabel],
+) -> tuple[AxisLabels, AxisLabels] | None:
+    """Labels of the values that weights are multiplied with, and of the product's result.
 
-    None if the product is not, head by head, the sum over the tokens of the softmax.
+    Args:
+      weights: labels of the softmax.
+      values: shape of the other operand.
+      dims: the product's dimension numbers.
+      side: which operand the weights are.
+      tokens: the label of the axis that the softmax is over.
+      heads: the labels of heads.
+
+    Returns:
+      None if the product is not, head by head, the sum over tokens.
     """
     contract, batch = (dims[0][side], dims[0][1 - side]), (dims[1][side], dims[1][1 - side])
     free = {label for a, label in enumerate(weights) if a not in (*contract[0], *batch[0])}
-    query = RIGHT if over == LEFT else LEFT
+    queries = RIGHT if tokens == LEFT else LEFT
     if (
-        {weights[axis] for axis in contract[0]} - {None} != {over}
+        {weights[axis] for axis in contract[0]} - {None} != {tokens}
         or {weights[axis] for axis in batch[0]} - {None} != set(heads)
-        or not free <= {None, query}
+        or not free <= {None, queries}
     ):
         return None
-    labels: list[Label] = [None if n == 1 else (VALUE, number) for number, n in enumerate(values)]
+    labels: list[AxisLabel] = [
+        None if n == 1 else (VALUE, number) for number, n in enumerate(values)
+    ]
     for own, other in ((contract[0], contract[1]), (batch[0], batch[1])):
         for a, b in zip(own, other, strict=True):
             labels[b] = weights[a]
@@ -78,15 +95,15 @@ def of_weighted(
     return sides[1], _result(sides if side == 0 else sides[::-1], dims)
 
 
-def moved(operation: Operation, labels: Labels, old: Shape, new: Shape) -> Labels | None:
-    """Labels after an operation that moves entries; None if it is another, or merges axes."""
+def moved(operation: Operation, labels: AxisLabels, old: Shape, new: Shape) -> AxisLabels | None:
+    """Labels after an operation that only moves entries; None if it does more, or merges axes."""
     name, params = operation.name, operation.params
     if name in _SAME:
         return labels
     if name == "transpose":
         return tuple(labels[axis] for axis in params["permutation"])
     if name == "broadcast_in_dim" and len(operation.inputs) == 1:
-        found: list[Label] = [None if n == 1 else REPEATED for n in new]
+        found: list[AxisLabel] = [None if n == 1 else REPEATED for n in new]
         for axis, to in enumerate(params["broadcast_dimensions"]):
             if old[axis] == new[to]:
                 found[to] = labels[axis]
@@ -99,34 +116,36 @@ def moved(operation: Operation, labels: Labels, old: Shape, new: Shape) -> Label
     return tuple(None if n == 1 else next(kept) for n in new)
 
 
-def fit(small: Labels, large: Labels) -> bool:
-    """Whether an array can stand beside another entry by entry, axis by axis the same."""
+def stand_beside(small: AxisLabels, large: AxisLabels) -> bool:
+    """Whether an array can be combined with a larger one entry by entry, along the same axes."""
     return len(small) == len(large) and all(
         a in (None, b) or (a == REPEATED and b is not None)
         for a, b in zip(small, large, strict=True)
     )
 
 
-def heads(labels: Iterable[Label]) -> list[Label]:
+def heads(labels: Iterable[AxisLabel]) -> list[AxisLabel]:
     """The heads among some labels, in order."""
     return _of_kind(labels, HEAD)
 
 
-def _of_kind(labels: Iterable[Label], kind: str) -> list[Label]:
+def _of_kind(labels: Iterable[AxisLabel], kind: str) -> list[AxisLabel]:
     return sorted(label for label in labels if isinstance(label, tuple) and label[0] == kind)
 
 
-def order(labels: Labels, wanted: Sequence[Label]) -> tuple[int, ...]:
+def order(labels: AxisLabels, wanted: Sequence[AxisLabel]) -> tuple[int, ...]:
     """The axes of length 1, then those of the wanted labels that are there."""
     ones = [axis for axis, label in enumerate(labels) if label is None]
     return (*ones, *(labels.index(label) for label in wanted if label in labels))
 
 
-def view(shape: Shape, labels: Labels, tokens: Label, heads: Sequence[Label], kind: str) -> View:
+def heads_view(
+    shape: Shape, labels: AxisLabels, tokens: AxisLabel, heads: Sequence[AxisLabel], kind: str
+) -> HeadsView:
     """The view of an array with these labels, whose features are of that kind."""
     features = _of_kind(labels, kind)
     lengths = dict(zip(labels, shape, strict=True))
-    return View(
+    return HeadsView(
         shape,
         order(labels, [tokens, *heads, *features]),
         labels.index(tokens) if tokens in labels else None,

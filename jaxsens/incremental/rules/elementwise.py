@@ -1,11 +1,17 @@
-"""Operations on one entry at a time: the window stays as it is."""
+"""Operations on one entry at a time: the window stays as it is.
+
+A result differs at most where an operand does, so its window is the union of the operands' windows.
+Linear operations pass a change on as a change; all others take new entries. A primitive may stand
+in the list below only if no entry of its result depends on any other entry of its operands.
+"""
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from jaxsens.incremental.layout import Layout, union
-from jaxsens.incremental.rules.rule_call import Call, Rule
-from jaxsens.incremental.values import Clean, Value, Windowed, clean_of, clean_window
+from jaxsens.incremental.layout import Layout, union_of_layouts
+from jaxsens.incremental.rules.rule_call import RuleCall, rule
+from jaxsens.incremental.values import Value, Windowed, clean_array
+from jaxsens.incremental.windows import clean_window
 
 _NAMES = [
     "abs",
@@ -88,69 +94,68 @@ _UNARY_LINEAR = {"neg", "copy", "copy_p", "stop_gradient"}
 _SUMS = {"add", "add_any", "sub"}
 
 
-def elementwise(call: Call) -> list[Value]:
+@rule(*_NAMES)
+def elementwise(call: RuleCall) -> list[Value]:
     """New entries from the operands' entries, or the change from their changes."""
-    if call.is_dense:
+    if call.has_dense_input:
         return call.densely()
     shape = call.clean[0].shape
-    layout = union([_as_rank(call.windowed(i).layout, len(shape)) for i in call.edited], shape)
-    if any(call.windowed(i).layout.shape != shape for i in call.edited):
+    operands = call.windowed_inputs.values()
+    layout = union_of_layouts([_with_rank(v.layout, len(shape)) for v in operands], shape)
+    if any(value.layout.shape != shape for value in operands):
         # An edited operand is broadcast: every copy changes.
-        return _entries(call, layout)
+        return _from_entries(call, layout)
     if jnp.issubdtype(call.clean[0].dtype, jnp.inexact):
-        change = _change(call, layout)
+        change = _linear_change(call, layout)
         if change is not None:
             return [call.result(layout, change=change)]
-    return _entries(call, layout)
+    return _from_entries(call, layout)
 
 
-def _as_rank(layout: Layout, rank: int) -> Layout:
+def _with_rank(layout: Layout, rank: int) -> Layout:
     """Scalars have no axes of their own."""
     if len(layout.shape) == rank:
         return layout
-    touched = layout.touched.reshape(len(layout.touched), *(1,) * rank)
-    return Layout((1,) * rank, (None,) * rank, touched)
+    reachable = layout.reachable.reshape(layout.num_positions, *(1,) * rank)
+    return Layout((1,) * rank, (None,) * rank, reachable)
 
 
-def _entries(call: Call, layout: Layout) -> list[Value]:
-    entries = [_new(value, layout, call) for value in call.inputs]
+def _from_entries(call: RuleCall, layout: Layout) -> list[Value]:
+    entries = [_entries(value, layout, call) for value in call.inputs]
     return [call.result(layout, new=call.operation.apply(*entries)[0])]
 
 
-def _new(value: Value, layout: Layout, call: Call) -> Array:
-    if isinstance(value, Windowed):
-        if value.layout.shape == layout.shape:
-            return value.to(layout).new
-        own = layout.on(value.layout.shape, range(len(value.layout.shape)))
-        tables = tuple(
-            t if n == m else None
-            for t, n, m in zip(own.tables, own.shape, layout.shape, strict=True)
-        )
-        return value.to(Layout(own.shape, tables, own.touched)).new
-    return clean_window(clean_of(value), layout, call.place)
+def _entries(value: Value, layout: Layout, call: RuleCall) -> Array:
+    """An operand's entries in the window of the result."""
+    if not isinstance(value, Windowed):
+        return clean_window(clean_array(value), layout, call.position)
+    if value.layout.shape == layout.shape:
+        return value.to(layout).new
+    own = layout.with_axes(value.layout.shape, range(len(value.layout.shape)))
+    tables = tuple(
+        t if n == m else None for t, n, m in zip(own.tables, own.shape, layout.shape, strict=True)
+    )
+    return value.to(Layout(own.shape, tables, own.reachable)).new
 
 
-def _change(call: Call, layout: Layout) -> Array | None:
+def _linear_change(call: RuleCall, layout: Layout) -> Array | None:
     """The change of a linear operation; None where it needs new entries."""
-    name, edited = call.operation.name, call.edited
-    if not all(call.windowed(i).is_change for i in edited):
+    name, operands = call.operation.name, call.windowed_inputs
+    if not all(value.is_change for value in operands.values()):
         return None
     if name in _UNARY_LINEAR:
-        return call.operation.apply(call.windowed(0).change)[0]
+        return call.operation.apply(operands[0].change)[0]
     if name in _SUMS:
-        changes = [call.windowed(i).to(layout).change for i in edited]
-        if name == "sub" and edited[-1] == 1:
+        changes = [value.to(layout).change for value in operands.values()]
+        if name == "sub" and 1 in operands:
             changes[-1] = -changes[-1]
         return changes[0] if len(changes) == 1 else changes[0] + changes[1]
-    if (name == "mul" and len(edited) == 1) or (name == "div" and edited == [0]):
-        operands = [
-            clean_window(v.value, layout, call.place)
-            if isinstance(v, Clean)
-            else v.to(layout).change  # type: ignore[union-attr]
-            for v in call.inputs
+    if (name == "mul" and len(operands) == 1) or (name == "div" and [*operands] == [0]):
+        factors = [
+            value.to(layout).change
+            if isinstance(value, Windowed)
+            else clean_window(clean_array(value), layout, call.position)
+            for value in call.inputs
         ]
-        return call.operation.apply(*operands)[0]
+        return call.operation.apply(*factors)[0]
     return None
-
-
-RULES: dict[str, Rule] = dict.fromkeys(_NAMES, elementwise)

@@ -1,4 +1,8 @@
-"""Order in time: what comes before the first edit is clean. Look-ups follow their ids."""
+"""Loops over time: steps before the first edited one give what they gave without the edit.
+
+A loop starts again at the first step that any position of the group reaches, from the state that
+the clean loop had there. All steps from there on count as changed.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,14 +13,14 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from jaxsens.incremental.layout import Layout, runs
-from jaxsens.incremental.rules.rule_call import Call, Rule
+from jaxsens.incremental.layout import Layout, contiguous_table
+from jaxsens.incremental.rules.rule_call import RuleCall, rule
 from jaxsens.incremental.trace import Operation
-from jaxsens.incremental.values import Clean, Dense, Value, Windowed, clean_of
+from jaxsens.incremental.values import Clean, Dense, Value, Windowed, clean_array
 
 
-def states(operation: Operation, inputs: Sequence[Any]) -> list[Array]:
-    """The state of a loop before each of its steps."""
+def states_before_steps(operation: Operation, inputs: Sequence[Any]) -> list[Array]:
+    """The state of a clean loop before each of its steps."""
     num_consts, num_carry = operation.params["num_consts"], operation.params["num_carry"]
     body = jax.extend.core.jaxpr_as_fun(operation.params["jaxpr"])
     consts, start = inputs[:num_consts], inputs[num_consts : num_consts + num_carry]
@@ -29,66 +33,47 @@ def states(operation: Operation, inputs: Sequence[Any]) -> list[Array]:
     return lax.scan(step, list(start), sequences, length, reverse)[1]
 
 
-def scan(call: Call) -> list[Value]:
-    """A loop over time goes on from the clean state before the first edit of the bucket."""
+@rule("scan", prepare=states_before_steps)
+def scan(call: RuleCall) -> list[Value]:
+    """A loop over time goes on from the clean state before the first edit of the group."""
     num_consts, num_carry = call.params["num_consts"], call.params["num_carry"]
-    start = num_consts + num_carry
-    sequences = call.inputs[start:]
-    edited = [value for value in sequences if isinstance(value, Windowed)]
-    before = call.inputs[:start]
-    if call.is_dense or call.params["reverse"] or not all(isinstance(v, Clean) for v in before):
+    consts, sequences = call.inputs[:num_consts], call.inputs[num_consts + num_carry :]
+    before = call.inputs[: num_consts + num_carry]
+    is_clean = all(isinstance(value, Clean) for value in before)
+    if call.has_dense_input or call.params["reverse"] or not is_clean:
         return call.densely()
     length = call.params["length"]
-    reached = np.zeros((len(edited[0].layout.touched), length), bool)
-    for value in edited:
-        others = tuple(range(2, value.layout.touched.ndim))
-        reached |= value.layout.touched.any(axis=others)
+    edited = [value.layout for value in call.windowed_inputs.values()]
+    reached = np.zeros((edited[0].num_positions, length), bool)
+    for layout in edited:
+        reached |= layout.reachable.any(axis=tuple(range(2, layout.reachable.ndim)))
     reached = np.maximum.accumulate(reached, axis=1)
     first = int(reached.argmax(axis=1).min())
     if first == 0:
         return call.densely()
-    consts, carry = (
-        [clean_of(v) for v in part] for part in (before[:num_consts], before[num_consts:])
+    state = [lax.index_in_dim(states, first, keepdims=False) for states in call.prepared]
+    table = contiguous_table(np.full(len(reached), first), length - first)
+    results = call.operation.apply(
+        *(clean_array(value) for value in consts),
+        *state,
+        *(_from_step(first, value, table) for value in sequences),
+        length=length - first,
     )
-    carry = [lax.index_in_dim(before, first, keepdims=False) for before in call.extra]
-    table = runs(np.full(len(reached), first), length - first)
-    tail = [_tail(value, table, first) for value in sequences]
-    results = call.operation.apply(*consts, *carry, *tail, length=length - first)
-    values: list[Value] = [Dense(state) for state in results[:num_carry]]
+    values: list[Value] = [Dense(final) for final in results[:num_carry]]
     for output, new in enumerate(results[num_carry:], num_carry):
         shape = call.clean[output].shape
-        touched = reached.reshape(len(reached), length, *(1,) * (len(shape) - 1))
-        layout = Layout(shape, (table, *(None for _ in shape[1:])), touched)
+        reachable = reached.reshape(len(reached), length, *(1,) * (len(shape) - 1))
+        layout = Layout(shape, (table, *(None for _ in shape[1:])), reachable)
         values.append(call.result(layout, new=new, output=output))
     return values
 
 
-def _tail(value: Value, table: np.ndarray, first: int):
+def _from_step(first: int, value: Value, table: np.ndarray) -> Array:
+    """A sequence from that step on."""
     if not isinstance(value, Windowed):
-        return lax.slice_in_dim(clean_of(value), first, clean_of(value).shape[0])
+        return lax.slice_in_dim(clean_array(value), first, clean_array(value).shape[0])
     old = value.layout
-    axes = tuple(range(2, old.touched.ndim))
+    axes = tuple(range(2, old.reachable.ndim))
     tables = (table, *(None for _ in old.shape[1:]))
-    layout = Layout(old.shape, tables, np.asarray(old.touched.any(axis=axes, keepdims=True)))
-    return value.to(layout).new
-
-
-def gather(call: Call) -> list[Value]:
-    """Rows of a clean table at edited indices."""
-    operand, indices = call.inputs
-    dims = call.params["dimension_numbers"]
-    if (
-        not isinstance(operand, Clean)
-        or not isinstance(indices, Windowed)
-        or dims.operand_batching_dims
-        or indices.layout.tables[-1] is not None
-    ):
-        return call.densely()
-    shape = call.clean[0].shape
-    batch = iter(range(len(indices.layout.shape) - 1))
-    axes = [None if axis in dims.offset_dims else next(batch) for axis in range(len(shape))]
-    (new,) = call.operation.apply(operand.value, indices.new)
-    return [call.result(indices.layout.on(shape, axes), new=new)]
-
-
-RULES: dict[str, Rule] = {"scan": scan, "gather": gather}
+    reachable = np.asarray(old.reachable.any(axis=axes, keepdims=True))
+    return value.to(Layout(old.shape, tables, reachable)).new

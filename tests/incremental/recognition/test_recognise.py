@@ -228,7 +228,7 @@ def test_found_and_the_same(compare, name):
 
 @pytest.mark.parametrize("name", RECOGNISED_AS_CAUSAL)
 def test_causal_ones(compare, name):
-    made = compare(model(RECOGNISED_AS_CAUSAL[name]), ROWS, Tokens(), buckets=3)
+    made = compare(model(RECOGNISED_AS_CAUSAL[name]), ROWS, Tokens(), num_position_groups=3)
     assert set(names(made)) == {CAUSAL}
 
 

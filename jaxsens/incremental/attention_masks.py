@@ -1,4 +1,8 @@
-"""What attention does to logits before it takes their softmax, for any block of them."""
+"""What attention does to logits before it takes their softmax, for any block of them.
+
+A rule computes a few rows and columns of logits anew, so a mask must be known entry by entry: its
+arrays broadcast to (h, Q, T), and the same rows and columns are cut out of them.
+"""
 
 import abc
 from dataclasses import dataclass
@@ -8,8 +12,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxsens.incremental.edited_position import EditedPosition
 from jaxsens.incremental.layout import Layout
-from jaxsens.incremental.values import Place, clean_window
+from jaxsens.incremental.windows import clean_window
 
 
 class Mask(abc.ABC):
@@ -19,11 +24,11 @@ class Mask(abc.ABC):
     def __call__(self, logits: Float[Array, "h Q T"]) -> Float[Array, "h Q T"]:
         """Logits as the softmax takes them."""
 
-    def across(self) -> "Mask":
+    def transposed(self) -> "Mask":
         """For logits (h, T, Q)."""
         return jax.tree.map(lambda array: array.swapaxes(-1, -2), self)
 
-    def taken(self, indices: Array, axis: int) -> "Mask":
+    def at_indices(self, indices: Array, axis: int) -> "Mask":
         """For the logits at some indices of an axis."""
 
         def take(array: Array) -> Array:
@@ -33,20 +38,25 @@ class Mask(abc.ABC):
 
         return jax.tree.map(take, self)
 
-    def of_queries(self, layout: Layout, axis: int, place: Place) -> "Mask":
+    def of_queries(self, layout: Layout, axis: int, position: EditedPosition) -> "Mask":
         """For the queries in a window, which lies on that axis of their layout."""
 
         def window(array: Array) -> Array:
             if array.shape[1] == 1:
                 return array
-            return clean_window(array, layout.on(array.shape, [None, axis, None]), place)
+            return clean_window(array, layout.with_axes(array.shape, [None, axis, None]), position)
 
         return jax.tree.map(window, self)
 
 
 @dataclass(frozen=True)
-class Visible(Mask):
-    """Other numbers, the lowest ones, in place of what a query does not see."""
+class VisibilityMask(Mask):
+    """Logits where a query sees a token, and the lowest numbers where it does not.
+
+    Attributes:
+      seen: which token each query sees.
+      hidden: what stands in place of the other logits.
+    """
 
     seen: Any
     hidden: Any
@@ -57,8 +67,13 @@ class Visible(Mask):
 
 
 @dataclass(frozen=True)
-class Affine(Mask):
-    """Any mask, bias and scale: scale · logits + offset, with scale 0 where a fill is chosen."""
+class AffineMask(Mask):
+    """Any mask, bias and scale: scale · logits + offset, with scale 0 where a fill is chosen.
+
+    Attributes:
+      scale: what logits are multiplied by.
+      offset: what is added then.
+    """
 
     scale: Any
     offset: Any
@@ -68,5 +83,5 @@ class Affine(Mask):
         return self.scale * logits + self.offset
 
 
-jax.tree_util.register_dataclass(Visible)
-jax.tree_util.register_dataclass(Affine)
+jax.tree_util.register_dataclass(VisibilityMask)
+jax.tree_util.register_dataclass(AffineMask)
