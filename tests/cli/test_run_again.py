@@ -11,7 +11,7 @@ import pytest
 import jaxsens.figures  # noqa: F401  matplotlib keeps its fonts in HOME, which the tests move
 from jaxsens.core import fingerprint
 from jaxsens.reporting import report
-from jaxsens.reporting.results import Results
+from jaxsens.reporting.results import Findings
 from jaxsens.run import load_experiment, main
 from jaxsens.training.trainer import Trainer
 
@@ -227,7 +227,7 @@ def test_a_folder_deleted_under_a_run_is_not_made_again(run, capsys, monkeypatch
 
     def lose(config, data, folder):
         shutil.rmtree(run)
-        return Results("vision", "t", "s", (), (), (), {}, {}, {}, 0.0)
+        return Findings("t", "s", (), (), (), {})
 
     (run / "results.json").unlink()
     monkeypatch.setattr(vision, "run", lose)

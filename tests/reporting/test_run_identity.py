@@ -143,7 +143,7 @@ def test_a_folder_lost_under_a_run_is_noticed_and_not_made_again(tmp_path, lose)
     writes = [
         lambda folder: folder.append({"epoch": 2}),
         lambda folder: folder.write("estimates/a.json", "{}"),
-        lambda folder: folder.write_results(Results("fig4", *"  ", (), (), (), {}, {}, {}, 0.0)),
+        lambda folder: folder.write_results(Results(*"  ", (), (), (), {}, "fig4", {}, {}, 0.0)),
         lambda folder: folder.log_error("text"),
         lambda folder: folder.figures,
         lambda folder: folder.checkpoints,
