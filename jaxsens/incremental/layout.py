@@ -141,9 +141,9 @@ def is_in_bounds(table: Table, n: int) -> Bool[np.ndarray, "T _"]:
     return (table >= 0) & (table < n)
 
 
-def is_nowhere(table: Table) -> Bool[np.ndarray, "T _"]:
-    """Which slots are `NOWHERE`: no arithmetic may bring them back."""
-    return table < NOWHERE // 2
+def is_nowhere(indices: Int[np.ndarray, "..."]) -> Bool[np.ndarray, "..."]:
+    """Which indices of a table are `NOWHERE`: no arithmetic may bring them back."""
+    return indices < NOWHERE // 2
 
 
 def whole_table(num_positions: int, n: int) -> Table:
