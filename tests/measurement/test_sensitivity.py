@@ -606,7 +606,7 @@ def bad(message, **changes):
         bad("example_ids must be n = 3 whole numbers", example_ids=np.array([0, -1, 2])),
         bad("leave example_ids out",
             example_ids=np.arange(3), perturbation=Perturbation(Patches(2), Donor())),
-        bad("context must have n = 3 rows", context={"mask": np.ones((2, 4))}),
+        bad("context must hold arrays with n = 3 examples", context={"mask": np.ones((2, 4))}),
         bad("num_samples must be a whole number >= 1, or 'all'; got 0", num_samples=0),
         bad("num_samples must be a whole number >= 1, or 'all'; got -2", num_samples=-2),
         bad("num_samples='all' enumerates every replacement", num_samples="all"),
