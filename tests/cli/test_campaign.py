@@ -7,6 +7,7 @@ it looks hostile is listed in `ACCEPTED`, each for a reason, so that a change of
 
 import dataclasses
 import functools
+import importlib
 import shutil
 import types
 import typing
@@ -88,12 +89,15 @@ def _stop_before_training(tmp_path, monkeypatch):
 
     for name in experiment_names():
         monkeypatch.setattr(load_experiment(name), "run", stop)
-    texts = load_experiment("language").lab
+    texts, corrupted = (
+        importlib.import_module(f"{load_experiment(name).__name__}.loading")
+        for name in ("language", "robustness")
+    )
     # What is loaded is the same for all commands; corrupting images compiles.
     monkeypatch.setattr(data, "load", functools.cache(data.load))
     monkeypatch.setattr(texts, "load_text", functools.cache(texts.load_text))
     monkeypatch.setattr(
-        load_experiment("robustness"),
+        corrupted,
         "_corrupted",
         lambda config, clean, name, *_: CorruptedSet(*clean, name, config.severity, "made up", ""),
     )
