@@ -73,10 +73,23 @@ def student_interval(
     >>> round(low, 3), round(high, 3)
     (-0.484, 4.484)
     """
-    n, mean = len(values), float(np.mean(values, dtype=np.float64))
+    n, mean, unit = len(values), float(np.mean(values, dtype=np.float64)), unit_of(values)
     t = student_t(max(n - 1, 1), level)
-    half = t * float(np.std(values, ddof=1, dtype=np.float64)) / math.sqrt(n) if n > 1 else math.inf
+    std = unit * float(np.std(values / unit, ddof=1, dtype=np.float64)) if n > 1 else math.inf
+    half = t * std / math.sqrt(n)
     return Interval(mean, max(bounds[0], mean - half), min(bounds[1], mean + half))
+
+
+def unit_of(values: Float[np.ndarray, "..."]) -> float:
+    """The power of two at the largest value, so that squares neither vanish nor overflow.
+
+    To divide by it rounds nothing. It is 1 if all are 0, or one is not finite.
+
+    >>> unit_of(np.array([0.0, -3.0])), unit_of(np.zeros(2)), unit_of(np.array([1e-200])) < 1e-200
+    (2.0, 1.0, True)
+    """
+    largest = float(np.max(np.abs(values), initial=0.0))
+    return math.ldexp(1.0, math.frexp(largest)[1] - 1) if 0 < largest < math.inf else 1.0
 
 
 def bonferroni(level: float, num: int) -> float:

@@ -42,8 +42,10 @@ from jaxtyping import Float
 
 from jaxsens.core.intervals.basics import REAL_LINE, Bounds, Interval, student_interval, student_t
 
-#: The number in r.
-_REACH = 22.0
+#: The two numbers in r.
+_REACH, _REACH_UNEVEN = 22.0, 10.0
+#: Largest deviations from the mean to a bound beyond which the bound does not matter.
+_FAR = 1e100
 #: Values no further apart than this share of the bounds' distance are the same.
 _SAME = 1e-14
 
@@ -79,10 +81,10 @@ def bounded_intervals(
     width = bounds[1] - bounds[0]
     same = (np.abs(values - values[:, :1]) <= _SAME * width).all(axis=1)
     # The mean of equal values is one of them, whatever rounding makes of it.
-    mean = np.where(same, values[:, 0], np.clip(values.mean(axis=1), *bounds))
+    mean = np.clip(values.mean(axis=1), values.min(axis=1), values.max(axis=1)).clip(*bounds)
     k = student_t(max(n - 1, 1), level) ** 2 / max(n - 1, 1)
-    above = _distance(values - mean[:, None], bounds[1] - mean, k)
-    below = _distance(mean[:, None] - values, mean - bounds[0], k)
+    above = distance_to_end(values - mean[:, None], bounds[1] - mean, k)
+    below = distance_to_end(mean[:, None] - values, mean - bounds[0], k)
     # Nothing happened: no spread to go by.
     nothing = np.abs(mean[:, None] - np.array([0.0, *bounds])).min(axis=1) <= _SAME * width
     still = nothing | (n <= 2)
@@ -94,34 +96,44 @@ def bounded_intervals(
     return mean, np.clip(mean - below, *bounds), np.clip(mean + above, *bounds)
 
 
-def _distance(
-    d: Float[np.ndarray, "m n"], room: Float[np.ndarray, " m"], k: float
+def distance_to_end(
+    d: Float[np.ndarray, "m n"], room: Float[np.ndarray, " m"], k: float, *, reaching: bool = True
 ) -> Float[np.ndarray, " m"]:
-    """From the mean to the upper end, for deviations d from it, `room` below the bound."""
+    """From the mean to the upper end, for deviations d from it, `room` below the bound.
+
+    Without `reaching`, r = 0: values much larger than those that were seen are left out.
+    """
     n = d.shape[1]
     if n == 1:
         return room
     scale = np.abs(d).max(axis=1)
     spread = scale > 0
-    # Deviations of size 1: their fourth powers neither vanish nor overflow.
-    d = d / np.where(spread, scale, 1.0)[:, None]
+    # All in units of the largest deviation: fourth powers neither vanish nor overflow.
+    unit = np.where(spread, scale, 1.0)
+    with np.errstate(over="ignore"):
+        d, room = d / unit[:, None], np.minimum(room / unit, _FAR)
     squares = d * d
     second, third, fourth = (power.sum(axis=1) for power in (squares, squares * d, squares**2))
     num_deciding = np.where(spread, second, n) ** 2 / np.where(spread, fourth, n)
     piece = third / np.where(spread, second, 1.0)
     # One value that differs by a rounding error alone has num_deciding = 1.
     others = np.maximum(num_deciding - 1, 1 / n)
-    reach = _REACH * np.square(np.maximum(1 / others - 2.5 / n, 0.0))
+    few = _REACH * np.square(np.maximum(1 / others - 2.5 / n, 0.0))
+    uneven = _REACH_UNEVEN * (1 - np.clip(piece, 0.0, 1.0))
+    reach = few + uneven * np.maximum(1 / num_deciding - 9 / n, 0.0)
     on_this_side = np.where(d > 0, squares, 0.0).sum(axis=1) / np.where(spread, second, 1.0)
     shorter = np.minimum(piece, 0.0) * np.maximum(1 - 1.5 * on_this_side, 0.0)
-    b = scale * (np.maximum(piece, 0.0) + shorter + reach)
-    variance = scale**2 * second / n
+    b = np.maximum(piece, 0.0) + shorter + (reach if reaching else 0.0)
+    variance = second / n
     # (1 - ε)(s² + ε room²) = s² + (room - s²/room) h - h².
     lost = np.divide(variance, room, out=np.zeros_like(room), where=room > 0)
     h = np.minimum(_root(k, variance, b, 0.0), _root(k, variance, room - lost, 1.0))
-    step = scale * np.maximum(-piece, 0.0) * np.maximum(1 / num_deciding - 0.1, 0.0) / (2 * n)
+    of_a_piece = np.maximum(
+        (1 / num_deciding - 0.1) / 2, np.minimum(0.25, np.square(5 / num_deciding))
+    )
+    step = np.maximum(-piece, 0.0) * of_a_piece / n
     # What was seen once is there: the end keeps away from the bound.
-    return np.minimum(h, room) + np.minimum(step, 0.85 * np.maximum(room - h, 0.0))
+    return scale * (np.minimum(h, room) + np.minimum(step, 0.85 * np.maximum(room - h, 0.0)))
 
 
 def _root(

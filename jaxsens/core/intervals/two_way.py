@@ -28,8 +28,10 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import stdtrit
 
-from jaxsens.core.intervals.basics import Bounds, Interval, check_level, student_t
+from jaxsens.core.intervals.basics import Bounds, Interval, check_level, student_t, unit_of
+from jaxsens.core.intervals.means import distance_to_end
 
 
 class TwoWayVariance(NamedTuple):
@@ -48,20 +50,83 @@ class TwoWayVariance(NamedTuple):
 
 def two_way_variance(table: Float[np.ndarray, "n S"]) -> TwoWayVariance:
     """Variance of the mean of a table of examples × draws."""
-    n, S = table.shape
-    if n < 2 or S < 2:
+    if min(table.shape) < 2:
         return TwoWayVariance(math.nan, math.nan, math.nan)
-    rows, columns = (table.mean(axis=axis, dtype=np.float64) for axis in (1, 0))
-    residual = table - rows[:, None] - columns[None, :] + rows.mean()
-    dofs = np.array([n - 1, S - 1, (n - 1) * (S - 1)])
-    v_x, v_w = rows.var(ddof=1) / n, columns.var(ddof=1) / S
-    v_xw = np.square(residual).sum() / dofs[2] / (n * S)
-    variance = float(max(v_x + v_w - v_xw, v_x, v_w, v_xw))
-    fewest = float(min(n, S) - 1)
-    if variance == 0:
-        return TwoWayVariance(0.0, fewest, 0.0)
-    dof = variance**2 / float(np.sum(np.square([v_x, v_w, v_xw]) / dofs))
-    return TwoWayVariance(variance, max(dof, fewest), float(v_w))
+    unit = unit_of(table)
+    parts = _Parts.of(table[None] / unit)
+    total, columns = (float(v[0]) * unit * unit for v in (parts.total, parts.v_w))
+    return TwoWayVariance(total, float(parts.dof[0]), columns)
+
+
+class _Parts(NamedTuple):
+    """What makes the variance of each of m tables.
+
+    Attributes:
+      rows: their means.
+      columns: their means.
+      v_x: variance of the mean by rows.
+      v_w: by columns.
+      v_xw: by what neither explains.
+    """
+
+    rows: Float[np.ndarray, "m n"]
+    columns: Float[np.ndarray, "m S"]
+    v_x: Float[np.ndarray, " m"]
+    v_w: Float[np.ndarray, " m"]
+    v_xw: Float[np.ndarray, " m"]
+
+    @classmethod
+    def of(cls, tables: Float[np.ndarray, "m n S"]) -> "_Parts":
+        _, n, S = tables.shape
+        rows, columns = (tables.mean(axis=axis, dtype=np.float64) for axis in (2, 1))
+        means = rows.mean(axis=1)
+        residual = tables - rows[:, :, None] - columns[:, None, :] + means[:, None, None]
+        v_x, v_w = rows.var(axis=1, ddof=1) / n, columns.var(axis=1, ddof=1) / S
+        v_xw = np.square(residual).sum(axis=(1, 2)) / ((n - 1) * (S - 1)) / (n * S)
+        return cls(rows, columns, v_x, v_w, v_xw)
+
+    @property
+    def num(self) -> tuple[int, int]:
+        return self.rows.shape[1], self.columns.shape[1]
+
+    @property
+    def total(self) -> Float[np.ndarray, " m"]:
+        largest = np.maximum(np.maximum(self.v_x, self.v_w), self.v_xw)
+        return np.maximum(self.v_x + self.v_w - self.v_xw, largest)
+
+    @property
+    def dof(self) -> Float[np.ndarray, " m"]:
+        n, S = self.num
+        spread, fewest = self.total > 0, float(min(n, S) - 1)
+        # Relative to the total: its square may vanish.
+        shares = np.stack([self.v_x, self.v_w, self.v_xw], axis=1)
+        shares = shares / np.where(spread, self.total, 1.0)[:, None]
+        inverse = (np.square(shares) / [n - 1, S - 1, (n - 1) * (S - 1)]).sum(axis=1)
+        return np.maximum(1 / np.where(spread, inverse, 1 / fewest), fewest)
+
+    def error(self, level: float) -> Float[np.ndarray, " m"]:
+        """max(t(dof)·stderr, t(S - 1)·√V_w)."""
+        of_draws = student_t(self.num[1] - 1, level) * np.sqrt(self.v_w)
+        return np.maximum(stdtrit(self.dof, (1 + level) / 2) * np.sqrt(self.total), of_draws)
+
+    def distance(
+        self, sign: int, room: Float[np.ndarray, " m"], level: float
+    ) -> Float[np.ndarray, " m"]:
+        """√(h_x² + h_w² - t²V_xw) to the upper end (sign 1) or to the lower (-1)."""
+        n, S = self.num
+        mean = self.rows.mean(axis=1)[:, None]
+        by_row, by_column = (
+            distance_to_end(
+                sign * (means - mean), room, student_t(num - 1, level) ** 2 / (num - 1), **options
+            )
+            for means, num, options in (
+                (self.rows, n, {}),
+                (self.columns, S, {"reaching": False}),
+            )
+        )
+        in_both = student_t((n - 1) * (S - 1), level) ** 2 * self.v_xw
+        longer = np.maximum(by_row, by_column)
+        return np.sqrt(np.maximum(by_row**2 + by_column**2 - in_both, longer**2))
 
 
 def two_way_interval(
@@ -82,31 +147,47 @@ def two_way_interval(
     check_level(level)
     if min(table.shape) < 2:
         return Interval(mean, *bounds)
+    low, high = two_way_ends(table[None], bounds, level)
+    return Interval(mean, min(float(low[0]), mean), max(float(high[0]), mean))
+
+
+def two_way_ends(
+    tables: Float[np.ndarray, "m n S"], bounds: Bounds, level: float
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    """Low and high of each table; of at least two rows and two columns."""
+    unit = unit_of(np.array(bounds) if np.isfinite(bounds).all() else tables)
+    scaled, (lower, upper) = tables / unit, (bound / unit for bound in bounds)
+    parts = _Parts.of(scaled)
+    mean = parts.columns.mean(axis=1)
+    error = parts.error(level)
+    low, high = mean - error, mean + error
     if np.isfinite(bounds).all():
-        lower, size = bounds[0], bounds[1] - bounds[0]
-        low, high = _score_ends((table - lower) / size, level)
-        return Interval(mean, min(lower + size * low, mean), max(lower + size * high, mean))
-    error = _error(table, level)
-    if bounds[0] == 0 and mean > 0:
+        low, high = _score_ends(scaled, (lower, upper), level)
+    elif lower == 0:
+        positive = mean > 0
         with np.errstate(over="ignore"):
-            factor = float(np.exp(error / mean))
-        return Interval(mean, mean / factor, mean * factor)
-    return Interval(mean, mean - error, mean + error)
+            factor = np.exp(error / np.where(positive, mean, 1.0))
+            low, high = (np.where(positive, v, mean) for v in (mean / factor, mean * factor))
+    if math.isfinite(lower):
+        low = np.minimum(low, mean - parts.distance(-1, mean - lower, level))
+        high = np.maximum(high, mean + parts.distance(1, upper - mean, level))
+        low, high = np.maximum(low, lower), np.minimum(high, upper)
+    return low * unit, high * unit
 
 
-def _error(table: Float[np.ndarray, "n S"], level: float) -> float:
-    variance = two_way_variance(table)
-    of_draws = student_t(table.shape[1] - 1, level) * math.sqrt(variance.columns)
-    return max(student_t(variance.dof, level) * math.sqrt(variance.total), of_draws)
-
-
-def _score_ends(shares: Float[np.ndarray, "n S"], level: float) -> tuple[float, float]:
-    """Wilson's interval of a mean between 0 and 1."""
-    imagined = np.repeat([[0.0], [1.0]], shares.shape[1], axis=1)
-    seen = np.concatenate([shares, imagined])
-    p, expected = float(shares.mean(dtype=np.float64)), float(seen.mean(dtype=np.float64))
+def _score_ends(
+    tables: Float[np.ndarray, "m n S"], bounds: Bounds, level: float
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    """Wilson's interval of means between two bounds."""
+    m, _, S = tables.shape
+    lower, size = bounds[0], bounds[1] - bounds[0]
+    shares = (tables - lower) / size
+    imagined = np.broadcast_to(np.array([0.0, 1.0])[None, :, None], (m, 2, S))
+    seen = np.concatenate([shares, imagined], axis=1)
+    p, expected = (table.mean(axis=(1, 2), dtype=np.float64) for table in (shares, seen))
     # k = t²/(number of independent draws).
-    k = _error(seen, level) ** 2 / (expected * (1 - expected))
+    k = np.square(_Parts.of(seen).error(level)) / (expected * (1 - expected))
     centre = (p + k / 2) / (1 + k)
-    half = math.sqrt(k * max(p * (1 - p), 0.0) + k**2 / 4) / (1 + k)
-    return max(centre - half, 0.0), min(centre + half, 1.0)
+    half = np.sqrt(k * np.maximum(p * (1 - p), 0.0) + k**2 / 4) / (1 + k)
+    low, high = np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0)
+    return lower + size * low, lower + size * high
