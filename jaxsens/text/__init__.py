@@ -1,6 +1,6 @@
 """Texts as token ids: special ids, buckets of similar length, and tokenisation.
 
-`tokenization` is imported by its own name: it loads the tokenizers, which models do not need.
+`jaxsens.text.tokenization` stands apart: it loads a library that models do not need.
 """
 
 from jaxsens.text.buckets import LENGTHS, Bucket, into_buckets, padding_share
