@@ -88,12 +88,12 @@ def _stop_before_training(tmp_path, monkeypatch):
 
     for name in experiment_names():
         monkeypatch.setattr(load_experiment(name), "run", stop)
-    texts = load_experiment("language").lab
+    texts = load_experiment("language").loading
     # What is loaded is the same for all commands; corrupting images compiles.
     monkeypatch.setattr(data, "load", functools.cache(data.load))
     monkeypatch.setattr(texts, "load_text", functools.cache(texts.load_text))
     monkeypatch.setattr(
-        load_experiment("robustness"),
+        load_experiment("robustness").loading,
         "_corrupted",
         lambda config, clean, name, *_: CorruptedSet(*clean, name, config.severity, "made up", ""),
     )
