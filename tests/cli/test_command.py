@@ -112,7 +112,8 @@ def test_all_fields_at_once_come_back():
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", ["quick", "small", "paper"])
 def test_every_field_comes_back(preset, monkeypatch):
-    images = importlib.import_module("jaxsens.experiments._images.config")
+    vision = load_experiment("vision")
+    images = importlib.import_module(".._images.config", vision.__package__)
     monkeypatch.setattr(images, "_check_reuse", lambda *_: None)
     for name in experiment_names():
         module, found = load_experiment(name), dict(changes(name, preset))
