@@ -5,6 +5,7 @@ from jaxsens.models.text.lstm import LSTM
 from jaxsens.models.text.roberta import RoBERTa
 from jaxsens.models.text.text_model import TextModel
 from jaxsens.models.tokens.bare_transformer import BareTransformer
+from jaxsens.models.tokens.bit_transformer import BitTransformer, ScratchpadTransformer
 from jaxsens.models.tokens.token_attention import TokenAttention
 from jaxsens.models.tokens.token_mlp import TokenMLP
 from jaxsens.models.vision.cnn import CNN
@@ -21,10 +22,12 @@ __all__ = [
     "LSTM",
     "MLP",
     "BareTransformer",
+    "BitTransformer",
     "ConvMixer",
     "DenseNet",
     "ResNet",
     "RoBERTa",
+    "ScratchpadTransformer",
     "TextModel",
     "TokenAttention",
     "TokenMLP",
