@@ -10,10 +10,12 @@ from jaxsens.cli import start as _start  # noqa: F401  before JAX: see there
 
 from jaxsens.incremental.attention_operation import attention
 from jaxsens.measurement import (
+    Blowup,
     Difference,
     Metric,
     SensitivityEstimate,
     SharpnessEstimate,
+    blowup,
     compare,
     explain,
     label_flip,
@@ -43,6 +45,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Bits",
+    "Blowup",
     "Difference",
     "Donor",
     "Flip",
@@ -60,6 +63,7 @@ __all__ = [
     "Tokens",
     "Whole",
     "attention",
+    "blowup",
     "boolean",
     "compare",
     "corruptions",

@@ -4,6 +4,7 @@
 fit a byte budget, and give estimates with intervals.
 """
 
+from jaxsens.measurement._blowup import Blowup, blowup
 from jaxsens.measurement._sensitivity import sensitivity
 from jaxsens.measurement._sharpness import sharpness
 from jaxsens.measurement.comparison import Difference, compare
@@ -14,11 +15,13 @@ from jaxsens.measurement.ragged import ragged_sensitivity
 from jaxsens.measurement.sharpness_estimate import SharpnessEstimate
 
 __all__ = [
+    "Blowup",
     "Difference",
     "Explanation",
     "Metric",
     "SensitivityEstimate",
     "SharpnessEstimate",
+    "blowup",
     "compare",
     "explain",
     "label_flip",

@@ -2,7 +2,8 @@
 
     vision   CNN, ConvMixer, DenseNet, MLP, ResNet, ViTSimple, ViTSmall: images to logits
     text     GPT2, LSTM, RoBERTa: padded token ids to logits;  TextModel: what they share
-    tokens   BareTransformer, TokenAttention, TokenMLP: the small models of the theory parts
+    tokens   BareTransformer, BitTransformer, ScratchpadTransformer, TokenAttention, TokenMLP: the
+             small models of the theory parts
     layers   what they are made of
 
 Assumption of all: called without `train=True` a model is in eval mode (no dropout, running averages
@@ -10,7 +11,13 @@ in batch norm), which is how it is measured.
 """
 
 from jaxsens.models.text import GPT2, LSTM, RoBERTa, TextModel
-from jaxsens.models.tokens import BareTransformer, TokenAttention, TokenMLP
+from jaxsens.models.tokens import (
+    BareTransformer,
+    BitTransformer,
+    ScratchpadTransformer,
+    TokenAttention,
+    TokenMLP,
+)
 from jaxsens.models.vision import CNN, MLP, ConvMixer, DenseNet, ResNet, ViTSimple, ViTSmall
 
 __all__ = [
@@ -19,10 +26,12 @@ __all__ = [
     "LSTM",
     "MLP",
     "BareTransformer",
+    "BitTransformer",
     "ConvMixer",
     "DenseNet",
     "ResNet",
     "RoBERTa",
+    "ScratchpadTransformer",
     "TextModel",
     "TokenAttention",
     "TokenMLP",
