@@ -5,7 +5,7 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from jaxsens.core.intervals.basics import REAL_LINE, Bounds, Interval, student_t
+from jaxsens.core.intervals.basics import REAL_LINE, Bounds, Interval, student_t, unit_of
 from jaxsens.core.intervals.means import mean_interval
 
 
@@ -68,12 +68,15 @@ def ratio_of_means(
         return Interval(math.nan, math.nan, math.nan)
     if len(top) < 2:
         return Interval(a / b, *REAL_LINE)
-    (aa, ab), (_, bb) = student_t(len(top) - 1, level) ** 2 * np.cov(top, bottom) / len(top)
-    # (a - ρb)² = aa - 2ρ ab + ρ² bb, a quadratic equation for the ends.
-    square, linear, constant = b**2 - bb, a * b - ab, a**2 - aa
+    unit_a, unit_b = unit_of(top), unit_of(bottom)
+    spread = np.cov(top / unit_a, bottom / unit_b) / len(top)
+    (aa, ab), (_, bb) = student_t(len(top) - 1, level) ** 2 * spread
+    m_a, m_b = a / unit_a, b / unit_b
+    # (m_a - ρ m_b)² = aa - 2ρ ab + ρ² bb, a quadratic equation for the ends.
+    square, linear, constant = m_b**2 - bb, m_a * m_b - ab, m_a**2 - aa
     if square <= 0:
         return Interval(a / b, *REAL_LINE)
     root = math.sqrt(max(linear**2 - square * constant, 0.0))
+    low, high = ((linear + sign * root) / square * (unit_a / unit_b) for sign in (-1, 1))
     # Rounding may put the ends a hair beyond the ratio.
-    low, high = min((linear - root) / square, a / b), max((linear + root) / square, a / b)
-    return Interval(a / b, float(low), float(high))
+    return Interval(a / b, min(float(low), a / b), max(float(high), a / b))

@@ -18,6 +18,21 @@ dof being Satterthwaite's degrees of freedom, near S - 1 where the draws dominat
 S = 5 that is t = 2.8, and n cannot make up for it. Two or three draws that happen to agree would
 make dof large; the second term is what they say by themselves.
 
+That is symmetric. Where changes have a bound, few examples or draws may make the mean, and what is
+missing comes in large pieces. So an end is no nearer than
+
+    √(h_x² + h_w² - t²V_xw)    and each of h_x, h_w,
+
+h_x the distance to that end of the interval of the n row means alone, h_w of the S column means
+(`jaxsens.core.intervals.means`, the latter with r = 0: a few draws say too little of their tail),
+each of which counts V_xw once.
+
+Coverage of 0.95 (tests/core/coverage.json), S = 2 to 10 draws, whose rates differ by factors: flips
+have 0.94 with factors that are equal, uniform in 1 ± 0.9, lognormal with σ = 0.5 or exponential,
+and 0.90 with σ = 1. Changes without an upper bound have 0.93 and 0.90; 0.91 where 30 examples are
+lognormal with σ = 2. Misses are on the low side. A draw in ten that makes half of the mean leaves
+0.3 to 0.9.
+
 Assumption: examples and draws are independent, and no draw is far worse than the others. A
 catastrophe that strikes one draw in ten stays unseen in 5 draws with probability 0.59, and no
 interval made of those 5 draws knows of it.
@@ -115,18 +130,11 @@ class _Parts(NamedTuple):
         """√(h_x² + h_w² - t²V_xw) to the upper end (sign 1) or to the lower (-1)."""
         n, S = self.num
         mean = self.rows.mean(axis=1)[:, None]
-        by_row, by_column = (
-            distance_to_end(
-                sign * (means - mean), room, student_t(num - 1, level) ** 2 / (num - 1), **options
-            )
-            for means, num, options in (
-                (self.rows, n, {}),
-                (self.columns, S, {"reaching": False}),
-            )
-        )
+        k_x, k_w = (student_t(num - 1, level) ** 2 / (num - 1) for num in (n, S))
+        h_x = distance_to_end(sign * (self.rows - mean), room, k_x)
+        h_w = distance_to_end(sign * (self.columns - mean), room, k_w, reaching=False)
         in_both = student_t((n - 1) * (S - 1), level) ** 2 * self.v_xw
-        longer = np.maximum(by_row, by_column)
-        return np.sqrt(np.maximum(by_row**2 + by_column**2 - in_both, longer**2))
+        return np.sqrt(np.maximum(h_x**2 + h_w**2 - in_both, np.maximum(h_x, h_w) ** 2))
 
 
 def two_way_interval(
@@ -135,11 +143,11 @@ def two_way_interval(
     """Mean of a table of examples × draws, with its confidence interval inside `bounds`.
 
     Without bounds it is mean ± error. Changes that are never negative are skewed to the right and
-    have mean · exp(± error/mean). Changes with two bounds have the Wilson score interval with the
-    effective number of independent draws p(1-p)·t²/error² (p the mean, rescaled to the bounds).
-    That number is found with two imagined examples added, one on either bound under every draw: a
-    few examples that seldom flip would look like many independent draws, and no flip at all like
-    none. So 0 flips of 1000 examples give [0, 0.0038].
+    have mean · exp(± error/mean) at the least. Changes with two bounds have at the least the Wilson
+    score interval with the effective number of independent draws p(1-p)·t²/error² (p the mean,
+    rescaled to the bounds). That number is found with two imagined examples added, one on either
+    bound under every draw: a few examples that seldom flip would look like many independent draws,
+    and no flip at all like none. So 0 flips of 1000 examples give [0, 0.0038].
 
     One draw, or one example, says nothing about others: the interval is the whole range.
     """
