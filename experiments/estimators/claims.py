@@ -47,6 +47,7 @@ def same_quantity_claim(spec: ModelSpec, way: str, measured: ByWay) -> Claim:
         values={way: other.mean, DEFINITION: one.mean, "difference": gap.mean},
         decided_by="difference",
         interval=gap.ends,
+        level=AGREEMENT_LEVEL,
         num_examples=one.num_examples,
         num_seeds=1,
     )

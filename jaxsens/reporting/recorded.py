@@ -139,7 +139,7 @@ def _claims_page(recorded: Mapping[str, Sequence[RecordedRun]]) -> str:
         for claim in run.results.claims
     ]
     columns = (
-        *("experiment", "run", "claim", "paper", "measured here", "95 % interval of what decides"),
+        *("experiment", "run", "claim", "paper", "measured here", "interval of what decides"),
         *("n", "seeds", "", "commit"),
     )
     holds = sum(row[-2] == "holds" for row in rows)
@@ -200,12 +200,13 @@ def interval_text(claim: Claim) -> str:
     """The interval of what decides a claim, in words.
 
     >>> interval_text(Claim("a < b", "", "", True, {}, "difference", (0.01, None)))
-    'difference: 0.01 to ∞'
+    'difference: 0.01 to ∞ (95 %)'
     """
     if claim.interval is None:
         return "–"
     low, high = claim.interval
     ends = f"{'−∞' if low is None else f'{low:.4g}'} to {'∞' if high is None else f'{high:.4g}'}"
+    ends = f"{ends} ({100 * claim.level:.3g} %)"
     return f"{claim.decided_by}: {ends}" if claim.decided_by else ends
 
 

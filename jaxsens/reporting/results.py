@@ -38,7 +38,8 @@ class Claim:
       holds: whether we see it too.
       values: the numbers that are compared, each under the name of what it is of.
       decided_by: the number that decides, in words, such as "difference".
-      interval: its 95 % interval; an end that is infinite is stored as None.
+      interval: its confidence interval; an end that is infinite is stored as None.
+      level: of the interval.
       num_examples: independent examples that the interval is about.
       num_seeds: independently trained models that the claim rests on.
     """
@@ -50,6 +51,7 @@ class Claim:
     values: dict[str, Any] = dataclasses.field(default_factory=dict)
     decided_by: str = ""
     interval: Ends | None = None
+    level: float = 0.95
     num_examples: int | None = None
     num_seeds: int | None = None
 

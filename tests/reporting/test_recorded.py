@@ -64,7 +64,7 @@ def test_a_recorded_run_is_its_results_and_shows_on_the_pages(checkout, capsys):
         assert shown in page
     claims = (checkout / "docs" / "results" / "README.md").read_text()
     assert "2 claims of 1 runs; 1 hold, 1 do not" in claims
-    assert "| b − a: 0.5 to 1.5 |" in claims
+    assert "| b − a: 0.5 to 1.5 (95 %) |" in claims
     assert "**does not hold**" in claims
 
 
