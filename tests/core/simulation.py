@@ -10,7 +10,8 @@ seen in as many draws. For each cell of the grid below:
     unflagged  covered, among the others
     silent     share that misses the truth, and without the flag
     length     against the Wilson interval with the effective number of independent draws, which is
-               right where flips are common and too short where they are rare
+               right where flips are common and too short where they are rare; for sharpness the
+               median, against the truth
     deciding   n E(v)²/E(v²), the number of examples that make the mean
 
     PYTHONPATH=. python tests/core/simulation.py
@@ -264,20 +265,20 @@ def simulate_all_n(rng, tail, p, draws, size):
         )
 
 
-def settled(rng, again, cells):
+def settled(rng, again, cells, doubt):
     """Cells in doubt simulated anew: what was found first would be the unluckiest of many."""
     for num in NUM_IN_DOUBT:
-        in_doubt = [cell for cell, record in cells.items() if record.covered < DOUBT]
+        in_doubt = [cell for cell, record in cells.items() if record.covered < doubt]
         cells = cells | {cell: again(rng, cell, num) for cell in in_doubt}
     return cells
 
 
-def simulate_grid(rng, tails, draws, size=CHUNK):
+def simulate_grid(rng, tails, draws, size=CHUNK, doubt=DOUBT):
     """Every cell of these tails."""
     cells = {}
     for tail, p, some in itertools.product(tails, P, draws):
         cells |= dict(simulate_all_n(rng, tail, p, some, size))
-    return settled(rng, simulate, cells)
+    return settled(rng, simulate, cells, doubt)
 
 
 def simulate_two_way(rng, cell, num):
@@ -322,10 +323,10 @@ TWO_WAY_GRID = [
 ]  # fmt: skip
 
 
-def simulate_two_way_grid(rng, grid=TWO_WAY_GRID, num=500):
+def simulate_two_way_grid(rng, grid=TWO_WAY_GRID, num=500, doubt=DOUBT):
     """Every cell of sharpness."""
     cells = {cell: simulate_two_way(rng, cell, num) for cell in itertools.starmap(TwoWayCell, grid)}
-    return settled(rng, simulate_two_way, cells)
+    return settled(rng, simulate_two_way, cells, doubt)
 
 
 def rounded(record):

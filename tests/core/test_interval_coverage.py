@@ -123,10 +123,11 @@ def test_rare_and_common_flips_are_covered():
 
 @pytest.mark.slow
 def test_the_whole_grid_is_covered():
-    cells = simulate_grid(np.random.default_rng(1), TUNED, DRAWS, size=300_000)
+    cells = simulate_grid(np.random.default_rng(1), TUNED, DRAWS, size=300_000, doubt=0.92)
     check(cells)
     # Of 0.95 with its noise, hardly any is below.
-    assert np.mean([found.covered < COVERED for found in cells.values()]) < 0.03
+    many = [found for found in cells.values() if found.num >= 600]
+    assert np.mean([found.covered < COVERED for found in many]) < 0.03
 
 
 #: Coverage at the worst, of tails that no number was chosen by and that few examples do not show.
@@ -136,7 +137,9 @@ LEAST = {"lognormal 1": 0.9, "lognormal 2": 0.83, "pareto 1.5": 0.82, "pareto 2.
 @pytest.mark.slow
 @pytest.mark.parametrize("tail", OTHERS)
 def test_tails_that_no_number_was_found_on(tail):
-    cells = simulate_grid(np.random.default_rng(2), [tail], (8, 245, 2450), size=300_000)
+    cells = simulate_grid(
+        np.random.default_rng(2), [tail], (8, 245, 2450), size=200_000, doubt=0.92
+    )
     for cell, found in cells.items():
         decided = found.deciding >= 10 and tail != "pareto 1.5"
         least = COVERED - noise(found.num) if decided or tail not in LEAST else LEAST[tail]
@@ -165,7 +168,7 @@ def test_sharpness_is_covered_on_a_grid():
     grid = itertools.product(
         ["flips"], tails, (0.002, 0.01, 0.05), (10, 100, 300), (2, 3, 5, 20), KNOWABLE_FACTORS
     )
-    cells = simulate_two_way_grid(np.random.default_rng(4), grid, num=300)
+    cells = simulate_two_way_grid(np.random.default_rng(4), grid, num=200, doubt=0.92)
     for cell, found in cells.items():
         assert found.covered > COVERED - noise(found.num), (cell, found)
     assert np.mean([found.covered for found in cells.values()]) > 0.95
