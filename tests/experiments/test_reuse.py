@@ -76,8 +76,11 @@ def records(folder):
     [
         "--exp vision",
         "--exp estimators --num-samples 2",
-        "--exp sharpness --interventions regularise --intervene-on mlp-leaky --sigma 0.1 "
-        "--num-sharpness 7 --num-draws 2",
+        pytest.param(
+            "--exp sharpness --interventions regularise --intervene-on mlp-leaky --sigma 0.1 "
+            "--num-sharpness 7 --num-draws 2",
+            marks=pytest.mark.slow,
+        ),
         "--exp robustness --interventions None --severity 1 --corruptions contrast "
         "--num-corrupted 20",
     ],

@@ -36,7 +36,8 @@ The form follows from the model; the numbers in it were found by simulation. Wha
 
 * Tails that the numbers were found on (all alike, beta, two-point): 0.94 in every cell.
 * Other tails, where n E(v)²/E(v²), the number of examples that make the mean, is 10 or more: 0.93,
-  but 0.90 for Pareto rates of index 1.5, which have no variance.
+  but 0.90 for Pareto rates of index 1.5, which have no variance. (Among several forms this one was
+  chosen with lognormal and Pareto rates in sight; the numbers are from fresh draws.)
 * Other tails with fewer: at n = 10 lognormal rates of σ = 1 have 0.93, of σ = 2 0.85, Pareto rates
   of index 2.5 0.91, of index 1.5 0.82; at n = 100 they have 0.95, 0.94, 0.95 and 0.89. Samples that
   miss look like any others there: large values are what they lack.
