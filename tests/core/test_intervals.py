@@ -195,8 +195,9 @@ def test_a_paired_difference_is_the_mean_difference():
 
 
 def test_a_pair_is_told_apart_where_two_means_are_not():
-    hard = RANDOM.random(60)
-    a, b = (np.clip(hard + shift, 0, 1) for shift in (0.02, 0.0))
+    random = np.random.default_rng(3)
+    hard = random.uniform(0.1, 0.9, 60)
+    a, b = (hard + shift + random.uniform(-0.02, 0.02, 60) for shift in (0.02, 0.0))
     assert paired_difference(a, b, UNIT).low > 0
     assert independent_difference(mean_interval(a, UNIT), mean_interval(b, UNIT)).low < 0
 
