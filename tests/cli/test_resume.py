@@ -93,7 +93,7 @@ def alone(tmp_path_factory):
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_killed_runs_end_with_the_same_bits(alone, tmp_path, seed):
     reference, cache, duration = alone
-    moments = run_with_kills(tmp_path / "run", cache, seed, 1 if seed == 0 else 12, duration)
+    moments = run_with_kills(tmp_path / "run", cache, seed, 3 if seed == 0 else 12, duration)
     assert same_bits(end_state(reference), end_state(tmp_path / "run")), moments
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -94,6 +95,14 @@ def test_an_unfinished_run_and_a_folder_that_is_no_checkout_are_refused(checkout
     assert "not the folder of a finished run" in capsys.readouterr().err
     assert record.main([], checkout / "run") == 2
     assert "not a checkout of jaxsens" in capsys.readouterr().err
+
+
+def test_links_of_all_pages_lead_to_files():
+    pages = [ROOT / "README.md", ROOT / "experiments" / "README.md", *ROOT.glob("docs/**/*.md")]
+    assert len(pages) > 15
+    for page in pages:
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text("utf-8")):
+            assert (page.parent / link).exists(), f"{page.relative_to(ROOT)}: {link}"
 
 
 def test_pages_of_the_repository_say_what_its_data_says():
