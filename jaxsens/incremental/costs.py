@@ -75,11 +75,13 @@ def count_costs(
 def _costs(apply_fn, leaves, tree, grid, samples, platform) -> Costs:
     params, x, context = jax.tree.unflatten(tree, leaves)
     found: list[Costs] = []
+    num = 0
     for num_position_groups in _NUM_GROUPS:
-        program = make_program(apply_fn, params, x, context, grid, platform, num_position_groups)
-        num = sum(len(group.positions) for group in program.position_groups)
+        # Asked before the model is traced, which takes long.
         if num_position_groups > 1 and num < 4 * num_position_groups:
             continue
+        program = make_program(apply_fn, params, x, context, grid, platform, num_position_groups)
+        num = sum(len(group.positions) for group in program.position_groups)
         clean = jax.make_jaxpr(program.clean)(params, x, context)
         values = jax.eval_shape(program.clean, params, x, context)
         total, widest, kept = 0.0, 1, 1

@@ -19,10 +19,13 @@ from jaxtyping import Array, Bool, Int
 
 from jaxsens.incremental.attention_operation import is_marked
 from jaxsens.incremental.edited_position import EditedPosition
+from jaxsens.incremental.jumps import Jump, find_jumps, sized_values
 from jaxsens.incremental.layout import Layout, contiguous_table, make_layout
+from jaxsens.incremental.nearness import entry_size, near_jumps
 from jaxsens.incremental.propagate import prepare, propagate
 from jaxsens.incremental.recognition.recognise import recognise
 from jaxsens.incremental.trace import Prepare, Trace, trace, value_of
+from jaxsens.incremental.values import Value
 from jaxsens.perturbations.grids import Grid
 
 
@@ -61,6 +64,7 @@ class Program:
                 _is_finite(value) if number in self._reachable_values else None
                 for number, value in enumerate(values)
             ],
+            {number: entry_size(values[number]) for number in sized_values(self.trace, self.jumps)},
         )
 
     def forward(self, params: Any, x: Array, context: Any) -> Array:
@@ -82,12 +86,12 @@ class Program:
     @functools.cached_property
     def _reachable_values(self) -> set[int]:
         """The numbers of the values that depend on what is edited."""
-        found = {self.edited_input}
-        for operation in self.trace.operations:
-            for part in operation.parts or (operation,):
-                if found.intersection(each for each in part.inputs if isinstance(each, int)):
-                    found.update(part.outputs)
-        return found
+        return self.trace.dependents([self.edited_input])
+
+    @functools.cached_property
+    def jumps(self) -> tuple[Jump, ...]:
+        """The operations at which rounding may decide."""
+        return find_jumps(self.trace, self._reachable_values)
 
     @functools.cached_property
     def rounding(self) -> float:
@@ -107,12 +111,23 @@ class Program:
           window: the new entries.
 
         Returns:
-          The output, and whether it is in doubt: the difference of two infinities, or the small
-          rest of two large numbers, somewhere on the way. Only a whole pass can tell then.
+          The output, and whether it is in doubt: the difference of two infinities, the small rest
+          of two large numbers, or a jump that rounding decides, somewhere on the way. Only a whole
+          pass can tell then.
         """
+        out, doubt, _ = self.edit_and_values(clean, group, index, window)
+        return out, doubt
+
+    def edit_and_values(
+        self, clean: "CleanValues", group: int, index: Int[Array, ""], window: Array
+    ) -> tuple[Array, Bool[Array, ""], dict[int, Value]]:
+        """What `edit` gives, and the values that the edit reaches, by their numbers."""
         layout, position = self.position_groups[group].layout, EditedPosition(index)
-        out, _ = propagate(
+        out, reached = propagate(
             self.trace, clean.values, self.edited_input, layout, window[None], position
+        )
+        position.doubts.extend(
+            near_jumps(self.trace, self.jumps, reached, clean.values, clean.sizes, position)
         )
         numbers = {id(value): number for number, value in enumerate(clean.values)}
         doubt = jnp.asarray(False)
@@ -122,7 +137,7 @@ class Program:
             doubt |= ~finite
         for each in position.doubts:
             doubt |= each
-        return out[0], doubt
+        return out[0], doubt, reached
 
 
 @jax.tree_util.register_dataclass
@@ -134,10 +149,12 @@ class CleanValues:
       values: all values of its trace, and what rules want to know besides, by their numbers.
       finite: for floating-point values that edits can reach, whether all entries are finite; None
         for others.
+      sizes: how large the entries of a value are, for operands of operations that jump, by numbers.
     """
 
     values: list[Any]
     finite: list[Any]
+    sizes: dict[int, Any]
 
 
 def _is_inexact(value: Any) -> bool:

@@ -9,12 +9,12 @@ traced.
 """
 
 import functools
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax.extend.core import Literal
+from jax.extend.core import ClosedJaxpr, Literal
 
 from jaxsens.core.constants import with_unfoldable_constants
 from jaxsens.core.jaxprs import bind, equations
@@ -83,6 +83,7 @@ class Trace:
       outputs: its results.
       num_values: how many values there are.
       avals: shapes and dtypes of what operations give and of inputs, by their numbers.
+      platform: whose branch was taken where the function has one for each.
     """
 
     operations: tuple[Operation, ...]
@@ -90,6 +91,16 @@ class Trace:
     outputs: tuple[Operand, ...]
     num_values: int
     avals: dict[int, Any]
+    platform: str
+
+    def dependents(self, numbers: Iterable[int]) -> set[int]:
+        """The numbers of the values that depend on some, these included."""
+        found = set(numbers)
+        for operation in self.operations:
+            for part in operation.parts or (operation,):
+                if found.intersection(each for each in part.inputs if isinstance(each, int)):
+                    found.update(part.outputs)
+        return found
 
     @property
     def constants(self) -> set[int]:
@@ -164,10 +175,15 @@ def trace(function: Callable, *arguments: Any, platform: str, is_mark: IsMark) -
                 f"{equation.primitive.name} would see other axes than a batch has; "
                 "vmap_method='sequential' lets it be mapped"
             )
+    return flatten(closed, platform=platform, is_mark=is_mark)
+
+
+def flatten(closed: ClosedJaxpr, *, platform: str, is_mark: IsMark) -> Trace:
+    """A traced function as a flat list of operations; the arguments are those of `trace`."""
     flat = _Flattener(platform, is_mark)
     inputs = tuple(flat.number(atom.aval) for atom in closed.jaxpr.invars)
     outputs = flat.add(closed.jaxpr, [Constant(c) for c in closed.consts], inputs)
-    return Trace(tuple(flat.operations), inputs, tuple(outputs), flat.count, flat.avals)
+    return Trace(tuple(flat.operations), inputs, tuple(outputs), flat.count, flat.avals, platform)
 
 
 class _Flattener:

@@ -18,9 +18,7 @@ from jaxsens.core.notices import renamed_attribute
 from jaxsens.core.scalars import whole_number
 from jaxsens.incremental import flops
 from jaxsens.incremental.costs import count_costs
-from jaxsens.incremental.edited_position import EditedPosition
 from jaxsens.incremental.program import CleanValues, Program, as_shapes, make_program
-from jaxsens.incremental.propagate import propagate
 from jaxsens.incremental.values import Dense, Value, Windowed
 from jaxsens.measurement import arguments
 from jaxsens.perturbations.perturbation import Perturbation
@@ -195,14 +193,11 @@ def _edits(
     window = perturbation.grid.window_shape(tuple(x.shape))
     found: dict[int, Value] = {}
 
-    def edits(clean: CleanValues, index: Array, windows: Array) -> Array:
-        def edit(window: Array) -> Array:
-            position, layout = EditedPosition(index), program.position_groups[position_group].layout
-            out, values = propagate(
-                program.trace, clean.values, program.edited_input, layout, window[None], position
-            )
+    def edits(clean: CleanValues, index: Array, windows: Array) -> Any:
+        def edit(window: Array) -> Any:
+            out, doubt, values = program.edit_and_values(clean, position_group, index, window)
             found.update(values)
-            return out
+            return out, doubt
 
         return jax.vmap(edit)(windows)
 

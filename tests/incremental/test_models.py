@@ -150,3 +150,16 @@ def test_explain_adds_up_to_the_plain_pass():
         found.incremental, rel=0.1
     )
     assert found.incremental < found.plain / 2
+
+
+def test_explain_counts_what_looking_for_jumps_costs():
+    def model(w, x):
+        return (jnp.cumsum(x @ w, axis=1) > 0).astype(jnp.float32).mean(axis=1)
+
+    w, x = jnp.ones((8, 8)), jnp.zeros((1, 32, 8))
+    found = explain(model, w, x, Perturbation(Tokens(), Gaussian(sigma=1.0)), 50)
+    (jump,) = [step for step in found.steps if step.name == "gt"]
+    assert jump.incremental > 3 * jump.plain * jump.share
+    assert sum(step.incremental for step in found.steps) == pytest.approx(
+        found.incremental, rel=0.1
+    )

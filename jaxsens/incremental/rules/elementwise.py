@@ -8,12 +8,14 @@ in the list below only if no entry of its result depends on any other entry of i
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from jaxsens.incremental.edited_position import EditedPosition
 from jaxsens.incremental.layout import Layout, union_of_layouts
 from jaxsens.incremental.rules.rule_call import RuleCall, rule
 from jaxsens.incremental.values import Value, Windowed, clean_array
 from jaxsens.incremental.windows import clean_window
 
-_NAMES = [
+#: Primitives that map every entry by itself.
+ENTRYWISE = (
     "abs",
     "acos",
     "acosh",
@@ -88,13 +90,13 @@ _NAMES = [
     "tan",
     "tanh",
     "xor",
-]
+)
 #: A change goes through these by itself.
 _UNARY_LINEAR = {"neg", "copy", "copy_p", "stop_gradient"}
 _SUMS = {"add", "add_any", "sub"}
 
 
-@rule(*_NAMES)
+@rule(*ENTRYWISE)
 def elementwise(call: RuleCall) -> list[Value]:
     """New entries from the operands' entries, or the change from their changes."""
     if call.has_dense_input:
@@ -121,14 +123,14 @@ def _with_rank(layout: Layout, rank: int) -> Layout:
 
 
 def _from_entries(call: RuleCall, layout: Layout) -> list[Value]:
-    entries = [_entries(value, layout, call) for value in call.inputs]
+    entries = [entries_in(value, layout, call.position) for value in call.inputs]
     return [call.result(layout, new=call.operation.apply(*entries)[0])]
 
 
-def _entries(value: Value, layout: Layout, call: RuleCall) -> Array:
-    """An operand's entries in the window of the result."""
+def entries_in(value: Value, layout: Layout, position: EditedPosition) -> Array:
+    """The entries, as the edit leaves them, of an operand in the window of a result."""
     if not isinstance(value, Windowed):
-        return clean_window(clean_array(value), layout, call.position)
+        return clean_window(value.value, layout, position)
     if value.layout.shape == layout.shape:
         return value.to(layout).new
     own = layout.with_axes(value.layout.shape, range(len(value.layout.shape)))
