@@ -40,9 +40,11 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The pages of docs/results from what experiments/*/recorded holds.
+# The pages of docs/results from what experiments/*/recorded holds, and the tables of
+# benchmarks/README.md from benchmarks/results.
 results: $(VENV)/.installed
 	$(BIN)/python -m jaxsens.record
+	$(BIN)/python -m benchmarks.page
 
 bench: $(VENV)/.installed
 	$(call install,.[bench])

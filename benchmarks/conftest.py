@@ -1,5 +1,7 @@
-"""Doctests of the modules that need PyTorch run only where it is installed."""
+"""Doctests of the modules that need PyTorch or captum run only where these are installed."""
 
-import importlib.util
+from importlib.util import find_spec
 
-collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["torch_*.py", "captum_*.py"]
+collect_ignore_glob = [
+    f"{package}_*.py" for package in ("torch", "captum") if find_spec(package) is None
+]

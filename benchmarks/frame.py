@@ -29,9 +29,9 @@ class UsageError(ValueError):
 class Options:
     """Speed of jaxsens against PyTorch on the same weights and inputs, side by side in one run."""
 
-    suite: Literal["sensitivity", "scaling", "tolerance"] = "sensitivity"
-    """What to measure: every model by every method, how the cost grows, or a tolerance against the
-    exhaustive measurement."""
+    suite: Literal["sensitivity", "scaling", "tolerance", "many-runs"] = "sensitivity"
+    """What to measure: every model by every method, how the cost grows, a tolerance against the
+    exhaustive measurement, or how many small trainings an hour has."""
     models: tuple[str, ...] = ()
     """Models to measure; default the suite's own choice."""
     methods: tuple[str, ...] = ()
@@ -51,16 +51,30 @@ class Options:
     """Of the weights, the images and the noise."""
     tolerances: tuple[float, ...] = (0.01, 0.003, 0.001)
     """Of the suite "tolerance": half lengths of the 95 % interval to stop at."""
+    lengths: tuple[int, ...] = (4, 6, 8, 10)
+    """Of the suite "many-runs": bits of an input."""
+    batches: tuple[int, ...] = (256, 1024)
+    """Of the suite "many-runs": inputs drawn for a step."""
+    steps: int = 100
+    """Of the suite "many-runs": steps of every run in a timed stretch."""
+    lanes: int = 24
+    """Of the suite "many-runs": runs that jaxsens trains together."""
+    block: int = 4
+    """Of the suite "many-runs": of which so many are vmapped."""
     figures: Path = Path("runs/benchmarks")
     """Where the suite "scaling" writes its figures."""
     json: Path | None = None
     """Also write everything to this file."""
 
     def __post_init__(self):
-        for name in ("num_images", "batch", "num_samples", "repeats"):
+        for name in ("num_images", "batch", "num_samples", "repeats", "steps", "lanes", "block"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1; got {value}")
+        for name in ("lengths", "batches"):
+            values = getattr(self, name)
+            if not values or min(values) < 1:
+                raise ValueError(f"{name} must be at least 1; got {values}")
         if not self.tolerances or min(self.tolerances) <= 0:
             raise ValueError(f"tolerances must be positive; got {self.tolerances}")
         if self.threads is not None and not 1 <= self.threads <= available_cores():

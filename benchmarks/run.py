@@ -1,7 +1,8 @@
 """Command line of the benchmarks.
 
-    python -m benchmarks.run [--suite sensitivity | scaling | tolerance] [--models mlp cnn vit]
-                             [--num-images 100] [--repeats 3] [--threads 2] [--json FILE]
+    python -m benchmarks.run [--suite sensitivity | scaling | tolerance | many-runs]
+                             [--models mlp cnn vit] [--num-images 100] [--repeats 3]
+                             [--threads 2] [--json FILE]
 
 Prints the machine and the suite's tables, and ends with status 1 if a cell failed or the methods
 did not measure the same thing. benchmarks/README.md says how to read the columns.
@@ -15,12 +16,13 @@ from typing import Any
 
 import tyro
 
-from benchmarks import frame, scaling, sensitivity, tolerance
+from benchmarks import frame, many_runs, scaling, sensitivity, tolerance
 
 SUITES: dict[str, Callable[[frame.Options], frame.Result]] = {
     "sensitivity": sensitivity.run,
     "scaling": scaling.run,
     "tolerance": tolerance.run,
+    "many-runs": many_runs.run,
 }
 
 

@@ -18,11 +18,21 @@ _TUNED = "perturbations_per_eval"
 
 DEFAULT_METHODS = (BASELINE, "torch-batched", "captum", PLAIN, "jaxsens")
 
+
+def milliseconds(value: float) -> str:
+    """Three digits, and all of them above 100.
+
+    >>> milliseconds(0.23581), milliseconds(2143.7)
+    ('0.236', '2,144')
+    """
+    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+
+
 COLUMNS = (
     Column("model", "model"),
     Column("method", "method"),
     Column("n", "num_images", "{:d}".format),
-    Column("ms/image", "ms_per_image", lambda ms: f"{ms:.3g}" if ms < 100 else f"{ms:,.0f}"),
+    Column("ms/image", "ms_per_image", milliseconds),
     Column(f"speed vs {BASELINE}", "ratio", "{:.2f}×".format),
     Column("spread", "spread", "{:.0%}".format),
     Column("compile s", "compile_seconds", "{:.2f}".format),

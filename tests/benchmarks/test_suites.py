@@ -1,10 +1,14 @@
 """What the suites of the benchmark make of their cells: no timing is asserted anywhere."""
 
 import importlib
+from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from benchmarks import cell, frame, models, scaling, targets, tolerance
+from benchmarks import cell, frame, many_runs, models, scaling, targets, tolerance
 from benchmarks.workload import Setting
 
 MLP = Setting("MLP", {"num_classes": 3, "widths": (9, 5)}, (8, 8, 2), (4, 4, 2))
@@ -96,3 +100,54 @@ def test_verdicts_follow_from_the_seconds():
 
 def test_every_target_is_a_model():
     assert targets.TARGETS.keys() <= models.SETTINGS.keys()
+
+
+MANY = frame.Options(
+    suite="many-runs", lengths=(3,), batches=(8,), steps=2, lanes=3, block=2, repeats=2, threads=1
+)
+
+
+def test_many_runs_without_torch_has_the_row_of_jaxsens(monkeypatch, one_process):
+    monkeypatch.setattr(many_runs, "installed", lambda package: False)
+    result = many_runs.run(MANY)
+    (row,) = result.rows
+    assert result.agree
+    assert row["num_runs"] == 3
+    assert row["num_inputs"] == 8
+    assert row["steps_per_second"] * min(row["seconds"]) == pytest.approx(3 * 2)
+    assert row["runs_per_hour"] == pytest.approx(1.2 * row["steps_per_second"])
+    assert "torch is missing, so there is nothing to compare with" in result.notes
+
+
+def test_many_runs_in_torch_train_a_network_of_the_same_size(one_process):
+    pytest.importorskip("torch")
+    result = many_runs.run(replace(MANY, methods=("torch", "jaxsens")))
+    theirs, ours = result.rows
+    assert result.agree
+    assert theirs["num_parameters"] == ours["num_parameters"]
+    assert theirs["num_runs"] == 1
+    assert ours["vs_torch"] == ours["steps_per_second"] / theirs["steps_per_second"]
+
+
+def test_weighted_inputs_have_the_loss_of_the_draws():
+    lane_runs = importlib.import_module("benchmarks.lane_runs")
+    task = lane_runs.Parity(lane_runs.BitTransformer(3, 8), batch=20)
+    lane, step = jax.random.key(0), jnp.int32(4)
+    params = task.init(lane)
+    key = jax.random.fold_in(jax.random.fold_in(lane, 1), step)
+    bits = (np.asarray(jax.random.randint(key, (20,), 0, 8))[:, None] >> np.arange(3)) & 1
+    outputs = np.asarray(task.model.apply(params, jnp.asarray(bits)))
+    expected = np.mean((outputs - bits.sum(axis=1) % 2) ** 2)
+    assert task.num_inputs == 8
+    np.testing.assert_allclose(task.loss(params, lane, step), expected, rtol=1e-5)
+
+
+def test_ratios_are_within_a_length_and_batch():
+    rows = [
+        {"method": "torch", "steps_per_second": 2.0},
+        {"method": "jaxsens", "steps_per_second": 10.0},
+    ]
+    theirs, ours = many_runs.against(rows)
+    assert theirs["vs_torch"] is None
+    assert ours["vs_torch"] == 5
+    assert ours["vs_processes"] is None

@@ -1,0 +1,164 @@
+"""Writes the tables of benchmarks/README.md from benchmarks/results: `python -m benchmarks.page`.
+
+A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; what is between them is
+replaced, everything else is left as it is. A test fails where the page and the data differ.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.compare import BASELINE, PLAIN
+from benchmarks.frame import Column, Row, markdown_table
+from benchmarks.sensitivity import DEFAULT_METHODS, milliseconds
+from benchmarks.targets import JUDGED
+from jaxsens.core.files import write_atomic
+
+FOLDER = Path(__file__).parent
+PAGE, RESULTS = FOLDER / "README.md", FOLDER / "results"
+
+_TABLE = re.compile(r"(<!-- table: (\w+) -->\n\n).*?(\n\n<!-- end of table -->)", re.DOTALL)
+
+_COMPARED = (
+    Column(f"against {BASELINE}", "against_loop", lambda text: text),
+    Column("against plain", "against_plain", lambda text: text),
+)
+_COSTS = (
+    Column("compile s, plain / jaxsens", "compile_seconds", lambda text: text),
+    Column("peak MB, loop / plain / jaxsens", "peak_mb", lambda text: text),
+    Column("draws/s", "draws_per_second", "{:,.0f}".format),
+    Column("of matmul peak, plain / jaxsens", "of_peak", lambda text: text),
+)
+
+
+def read(name: str) -> dict:
+    """What `--json` kept of a run."""
+    return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+
+
+def sensitivity_table() -> str:
+    """Every model by every method, and what the default costs."""
+    columns = (*_methods(DEFAULT_METHODS), *_COMPARED, *_COSTS)
+    columns = (columns[0], Column("n", "num_images", "{:d}".format), *columns[1:])
+    return markdown_table(columns, _models(read("sensitivity")))
+
+
+def again_table() -> str:
+    """Four models once more."""
+    columns = (*_methods((BASELINE, PLAIN, JUDGED)), *_COMPARED)
+    return markdown_table(columns, _models(read("again")))
+
+
+def scaling_table() -> str:
+    """How the cost of each method grows along each axis."""
+    grown = [row for row in read("scaling")["rows"] if "growth" in row]
+    names = {"T": "T, {:.0f} to {:.0f}", "S": "S, {:.0f} to {:.0f}", "n": "n, {:.0f} to {:.0f}"}
+    names["model"] = "forward pass, {:.1f} to {:.1f} MFLOP"
+    rows: dict[str, Row] = {}
+    for row in grown:
+        axis = names[row["along"]].format(row["from"], row["to"])
+        rows.setdefault(axis, {"axis": axis})[row["method"]] = row["growth"]
+    methods = dict.fromkeys(row["method"] for row in grown)
+    columns = [Column(method, method, "{:.2f}".format) for method in methods]
+    return markdown_table(
+        [Column("growth (1: in proportion)", "axis"), *columns], list(rows.values())
+    )
+
+
+def tolerance_table() -> str:
+    """Every tolerance beside the exhaustive measurement."""
+    rows = [
+        row
+        | {
+            "mode": row["mode"].removeprefix("tolerance "),
+            "interval": f"{row['sensitivity']:.4f} ± {row['half_width']:.4f}",
+        }
+        for row in read("tolerance")["rows"]
+    ]
+    columns = (
+        Column("model", "model"),
+        Column("n", "num_images", "{:,d}".format),
+        Column("mode", "mode"),
+        Column("measured", "positions"),
+        Column("passes", "num_passes", "{:,d}".format),
+        Column("seconds", "best_seconds", "{:.2f}".format),
+        Column("speed vs exhaustive", "ratio", "{:.2f}×".format),
+        Column("sensitivity ± 95 %", "interval", lambda text: text),
+        Column("difference, in standard errors", "z", "{:.1f}".format),
+    )
+    return markdown_table(columns, rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "sensitivity": sensitivity_table,
+    "again": again_table,
+    "scaling": scaling_table,
+    "tolerance": tolerance_table,
+}
+
+
+def written(page: str) -> str:
+    """The page with every table made anew.
+
+    Raises:
+      ValueError: it has other tables than there are results.
+    """
+    found = [match[2] for match in _TABLE.finditer(page)]
+    if sorted(found) != sorted(TABLES):
+        raise ValueError(f"{PAGE} should have the tables {', '.join(TABLES)} once; it has {found}")
+    return _TABLE.sub(lambda match: match[1] + TABLES[match[2]]() + match[3], page)
+
+
+def _methods(names: tuple[str, ...]) -> tuple[Column, ...]:
+    """A column for the model, and one for the milliseconds per image of each method."""
+    return Column("model", "model"), *(Column(name, name, milliseconds) for name in names)
+
+
+def _models(run: dict) -> list[Row]:
+    """A row for each model of a run of the suite sensitivity."""
+    found = []
+    for verdict in run["tables"]["Against the targets"]:
+        cells = {row["method"]: row for row in run["rows"] if row["model"] == verdict["model"]}
+
+        def both(key: str, form: str, *methods: str, cells: dict[str, Row] = cells) -> str:
+            return " / ".join(form.format(cells[method][key]) for method in methods)
+
+        found.append(
+            {
+                "model": verdict["model"],
+                "num_images": cells[JUDGED]["num_images"],
+                **{method: row["ms_per_image"] for method, row in cells.items()},
+                "against_loop": _against(verdict, "loop"),
+                "against_plain": _against(verdict, "plain"),
+                "compile_seconds": both("compile_seconds", "{:.1f}", PLAIN, JUDGED),
+                "peak_mb": both("peak_mb", "{:.0f}", BASELINE, PLAIN, JUDGED),
+                "draws_per_second": cells[JUDGED]["draws_per_second"],
+                "of_peak": both("of_peak", "{:.0%}", PLAIN, JUDGED),
+            }
+        )
+    return found
+
+
+def _against(verdict: Row, whom: str) -> str:
+    """How many times as fast, with the target, bold where it was missed."""
+    ratio, target = verdict[f"vs_{whom}"], verdict[f"{whom}_target"]
+    outcome = verdict[f"{whom}_verdict"]
+    if target is None:
+        return f"{ratio:.2f}×"
+    if outcome == "the same program":
+        return f"{ratio:.2f}×, same program"
+    named = f"target {target:.3g}"
+    return f"{ratio:.2f}× ({named if outcome == 'reached' else f'**{named}**'})"
+
+
+def main() -> int:
+    """Writes the page; the exit status."""
+    write_atomic(PAGE, written(PAGE.read_text("utf-8")))
+    print(f"{PAGE}: {len(TABLES)} tables")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
