@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
+from jaxsens.incremental.attention_operation import as_weights, masked
 from jaxsens.models.layers.basics import uniform_fan_in
-from jaxsens.models.layers.multi_head import Heads, multi_head_attention
+from jaxsens.models.layers.multi_head import Heads, Projection, multi_head_attention
 
 Tokens = Float[Array, "n T d"]
 
@@ -59,8 +60,10 @@ class Attention(nn.Module):
     causal: bool = False
 
     @nn.compact
-    def __call__(self, queries: Float[Array, "n Q d"], x: Tokens) -> Float[Array, "n Q d"]:
-        """What `queries` receive from `x`."""
+    def __call__(
+        self, queries: Float[Array, "n Q d"], x: Tokens, visible: Bool[Array, "n T"] | None = None
+    ) -> Float[Array, "n Q d"]:
+        """What `queries` receive from `x`, or from those of it that are visible."""
         head_width = self.layer.width // self.layer.heads
         zeros = nn.initializers.zeros
         heads = Heads(
@@ -73,8 +76,10 @@ class Attention(nn.Module):
             causal=self.causal,
         )
         scale = jnp.asarray(1 / math.sqrt(head_width), x.dtype)
-        visible = _visible(queries.shape[1], x.shape[1], causal=self.causal)
-        return multi_head_attention(heads, queries, x, visible, scale=scale, train=False)
+        seen = _visible(queries.shape[1], x.shape[1], causal=self.causal)
+        if visible is not None:
+            seen = seen & visible[:, None]
+        return multi_head_attention(heads, queries, x, seen, scale=scale, train=False)
 
 
 class FeedForward(nn.Module):
@@ -95,11 +100,96 @@ class EncoderLayer(nn.Module):
     layer: Layer
 
     @nn.compact
-    def __call__(self, x: Tokens, *, last_only: bool = False) -> Float[Array, "n Q d"]:
-        """All tokens, or the last one alone where no other is read."""
-        queries = x[:, -1:] if last_only else x
-        x = norm("norm_attention")(queries + Attention(self.layer, name="attention")(queries, x))
-        return norm("norm_feed_forward")(x + FeedForward(self.layer, name="feed_forward")(x))
+    def __call__(
+        self, x: Tokens, queries: Float[Array, "n Q d"], visible: Bool[Array, "n T"] | None = None
+    ) -> Float[Array, "n Q d"]:
+        """What becomes of the queries: all tokens, or a few where no other is read.
+
+        Args:
+          x: the tokens that are looked at.
+          queries: the tokens that look.
+          visible: which of `x` can be seen; default all.
+        """
+        received = Attention(self.layer, name="attention")(queries, x, visible)
+        return _after_attention(self.layer, queries, received)
+
+
+class FirstLayer(nn.Module):
+    """An `EncoderLayer` of bits: the same weights and outputs, by tables of the few tokens.
+
+    There are two different tokens per position, 2T in all. Queries, keys, values and their way
+    through the output projection are computed for those alone, whatever the number of inputs; an
+    input then chooses logits from a table, and one product with the table of values serves all
+    inputs. At the paper's width this is a third of a layer's operations.
+    """
+
+    layer: Layer
+
+    @nn.compact
+    def __call__(
+        self,
+        table: Float[Array, "2 T d"],
+        bits: Int[Array, "n T"],
+        visible: Bool[Array, "n T"] | None = None,
+    ) -> Tokens:
+        """All tokens.
+
+        Args:
+          table: the token of a 0 and of a 1 at every position.
+          bits: the inputs.
+          visible: which positions can be seen; default all.
+        """
+        x = jnp.where(bits[..., None] == 1, table[1][None], table[0][None])
+        received = TabulatedAttention(self.layer, name="attention")(table, bits, visible)
+        return _after_attention(self.layer, x, received)
+
+
+class TabulatedAttention(nn.Module):
+    """`Attention` of all tokens to all, with the same weights, where bits give the tokens."""
+
+    layer: Layer
+
+    @nn.compact
+    def __call__(
+        self,
+        table: Float[Array, "2 T d"],
+        bits: Int[Array, "n T"],
+        visible: Bool[Array, "n T"] | None = None,
+    ) -> Tokens:
+        """What every token receives."""
+        num, width = self.layer.heads, self.layer.width
+        n, length = bits.shape
+        split = (2, length, num, width // num)
+        zeros = nn.initializers.zeros
+
+        def projected(name: str) -> Float[Array, "2 T h e"]:
+            kernel, bias = Projection(width, _FUSED, zeros, name=name)(width)
+            return (table @ kernel + bias[None, None]).reshape(split)
+
+        query, key, value = (projected(name) for name in ("query", "key", "value"))
+        out, out_bias = Projection(width, self.layer.kernel_init, zeros, name="out")(width)
+        scale = jnp.asarray(1 / math.sqrt(width // num), table.dtype)
+        logits = jnp.einsum("aihe,bjhe->abhij", scale * query, key)
+        of_query, of_key = (bits == 1)[:, None, :, None], (bits == 1)[:, None, None, :]
+        zero, one = (jnp.where(of_key, pair[1][None], pair[0][None]) for pair in logits)
+        chosen = jnp.where(of_query, one, zero)
+        if visible is not None:
+            seen = jnp.broadcast_to(visible[:, None], (n, length, length))
+            chosen = masked(chosen, seen)
+        weights = as_weights(chosen, "softmax")
+        # Each key twice, once for either bit: one of the two weights is 0.
+        by_bit = jnp.stack([jnp.where(of_key, 0, weights), jnp.where(of_key, weights, 0)], axis=2)
+        given = jnp.einsum("bjhe,hed->hbjd", value, out.reshape(*split[2:], width))
+        by_query = jnp.moveaxis(by_bit, 3, 1).reshape(n, length, -1)
+        return by_query @ given.reshape(-1, width) + out_bias[None, None]
+
+
+def _after_attention(
+    layer: Layer, x: Float[Array, "n Q d"], received: Float[Array, "n Q d"]
+) -> Float[Array, "n Q d"]:
+    """The rest of an encoder's layer; to be called inside a compact module."""
+    x = norm("norm_attention")(x + received)
+    return norm("norm_feed_forward")(x + FeedForward(layer, name="feed_forward")(x))
 
 
 class DecoderLayer(nn.Module):

@@ -10,9 +10,15 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from jaxsens.models.layers.post_norm import DecoderLayer, EncoderLayer, Layer, norm
+from jaxsens.models.layers.post_norm import (
+    DecoderLayer,
+    EncoderLayer,
+    FirstLayer,
+    Layer,
+    norm,
+)
 
 #: The parameter that holds the positions' embeddings: sharpness and weight norms leave it out.
 POSITIONS = "positions"
@@ -40,15 +46,28 @@ class BitTransformer(nn.Module):
     heads: int = 2
 
     @nn.compact
-    def __call__(self, bits: Int[Array, "b n"]) -> Float[Array, " b"]:
-        """One number per input."""
-        layer = Layer(self.width, self.heads)
-        x = _embed(self, bits, num_tokens=2, init=nn.initializers.normal(1.0))
-        for index in range(self.layers):
+    def __call__(
+        self, bits: Int[Array, "b n"], visible: Bool[Array, "b n"] | None = None
+    ) -> Float[Array, " b"]:
+        """One number per input.
+
+        Args:
+          bits: the inputs.
+          visible: which bits belong to the input, where inputs are shorter than n; at least one.
+            It is read at the last of them.
+        """
+        layer, half = Layer(self.width, self.heads), self.width // 2
+        init = nn.initializers.normal(1.0)
+        tokens = self.param("bits", init, (2, half))
+        positions = self.param(POSITIONS, init, (self.length, half))
+        table = _side_by_side(jnp.repeat(tokens[:, None], self.length, axis=1), positions)
+        x = FirstLayer(layer, name="layer_0")(table, bits, visible)
+        for index in range(1, self.layers):
             # Nothing after the last layer reads another position.
-            last_only = index == self.layers - 1
-            x = EncoderLayer(layer, name=f"layer_{index}")(x, last_only=last_only)
-        return layer.dense(1, "head")(x[:, -1])[:, 0]
+            queries = _last(x, visible) if index == self.layers - 1 else x
+            x = EncoderLayer(layer, name=f"layer_{index}")(x, queries, visible)
+        read = x if self.layers > 1 else _last(x, visible)
+        return layer.dense(1, "head")(read[:, 0])[:, 0]
 
 
 class ScratchpadTransformer(nn.Module):
@@ -89,7 +108,7 @@ class ScratchpadTransformer(nn.Module):
         """The encoder's tokens."""
         x = self._embed(bits)
         for layer in self.encoder:
-            x = layer(x)
+            x = layer(x, x)
         return self.encoder_norm(x)
 
     def decode(
@@ -146,13 +165,12 @@ def prefix_parities(bits: Int[Array, "b n"]) -> Int[Array, "b n"]:
     return jnp.cumsum(bits, axis=1) % 2
 
 
-def _embed(
-    module: nn.Module, bits: Int[Array, "b n"], *, num_tokens: int, init: Any
-) -> Float[Array, "b n d"]:
-    half = module.width // 2
-    tokens = module.param("bits", init, (num_tokens, half))
-    positions = module.param(POSITIONS, init, (bits.shape[1], half))
-    return _side_by_side(tokens[bits], positions)
+def _last(x: Float[Array, "b n d"], visible: Bool[Array, "b n"] | None) -> Float[Array, "b 1 d"]:
+    """The last token, or the last one that is visible."""
+    if visible is None:
+        return x[:, -1:]
+    last = x.shape[1] - 1 - jnp.argmax(visible[:, ::-1], axis=1)
+    return jnp.take_along_axis(x, last[:, None, None], axis=1)
 
 
 def _side_by_side(

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxsens.models.layers.post_norm import EncoderLayer, FirstLayer, Layer
 from jaxsens.models.tokens.bit_transformer import (
     POSITIONS,
     BitTransformer,
@@ -51,6 +52,28 @@ def test_reading_one_position_is_computing_all_of_them():
     more = longer.apply({"params": {**params, "layer_2": ones}}, BITS)
     # Its norms standardise what layer_1 gives, which starts with scale 1 and bias 0: a fixed point.
     np.testing.assert_allclose(model.apply(variables, BITS), more, atol=2e-5)
+
+
+def test_a_layer_by_tables_is_the_layer_itself():
+    layer = Layer(16, 2)
+    table = jax.random.normal(KEY, (2, 7, 16))
+    tokens = table[BITS, jnp.arange(7)[None]]
+    visible = (jnp.arange(7)[None] >= jnp.arange(6)[:, None]) & (jnp.arange(7)[None] < 6)
+    variables = EncoderLayer(layer).init(KEY, tokens, tokens)
+    for seen in (None, visible):
+        whole = EncoderLayer(layer).apply(variables, tokens, tokens, seen)
+        tabulated = FirstLayer(layer).apply(variables, table, BITS, seen)
+        np.testing.assert_allclose(tabulated, whole, atol=2e-6)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_a_shorter_input_is_an_input_of_a_shorter_model(layers):
+    model, shorter = BitTransformer(7, 16, layers), BitTransformer(4, 16, layers)
+    params = model.init(KEY, BITS)["params"]
+    visible = jnp.zeros((6, 7), bool).at[:, 2:6].set(True)
+    found = model.apply({"params": params}, BITS, visible)
+    inside = {**params, POSITIONS: params[POSITIONS][2:6]}
+    np.testing.assert_allclose(found, shorter.apply({"params": inside}, BITS[:, 2:6]), atol=1e-6)
 
 
 def test_tied_layers_start_alike_and_others_do_not():
