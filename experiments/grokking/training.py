@@ -1,34 +1,29 @@
 """Training of the experiment `grokking`: all lanes in one program, measured on the way.
 
-A lane is one training run: a seed, a weight decay, labels with or without a rule. Lanes are
-vmapped. Epochs are full-batch steps of AdamW, in one loop on the device between two evaluations;
-its length is an argument, so that nothing is compiled twice.
-
-After an evaluation its record goes into metrics.jsonl, then, not too often, the state to disk.
-Killed at any moment, a run goes on from the last state and repeats no record; evaluations lie at
-fixed epochs and their noise is keyed by the epoch, so the rest comes out the same to the bit.
+A lane is one training run: a seed, a weight decay, labels with or without a rule. A step is an
+epoch, full-batch AdamW. `jaxsens.training.lanes` trains them, and `train_lanes` keeps records and
+checkpoints; the noise of an evaluation is keyed by its epoch, so that a run that was killed comes
+out the same to the bit.
 """
 
 import functools
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from jaxsens.reporting.progress import Bar, say
 from jaxsens.reporting.records import records_of
 from jaxsens.reporting.run_folder import RunFolder
-from jaxsens.training.checkpoints import DamagedCheckpointError, training_identity
-from jaxsens.training.trainer import SECONDS_BETWEEN_CHECKPOINTS, TrainingDivergedError
+from jaxsens.training.checkpoints import training_identity
+from jaxsens.training.lanes import LaneState
+from jaxsens.training.trainer import TrainingDivergedError
 
-from .._common.training import open_checkpoints
+from .._common.lanes import train_lanes
 from .tasks import Data, Params, Task
 
 
@@ -51,9 +46,18 @@ class Arm:
     rule: bool = True
 
 
+@flax.struct.dataclass
+class Lanes:
+    """What differs between lanes: arrays with a leading axis of lanes, or without it of one."""
+
+    key: Key[Array, "*L"]
+    data: Data
+    weight_decay: Float[Array, "*L"]
+
+
 @dataclass(frozen=True)
 class Training:
-    """How the lanes of a task train; static.
+    """How the lanes of a task train: a `LaneTask`.
 
     Attributes:
       name: the task's name in records and checkpoints.
@@ -79,78 +83,54 @@ class Training:
         early = range(0, min(5 * self.every, self.epochs), max(1, self.every // 5))
         return sorted({*early, *range(0, self.epochs, self.every), self.epochs})
 
+    def init(self, lane: Lanes) -> Params:
+        """First weights: the same for lanes of one seed."""
+        return self.task.init(lane.key)
 
-@flax.struct.dataclass
-class State:
-    """Weights and optimiser of all lanes."""
+    def optimizer(self, lane: Lanes) -> optax.GradientTransformation:
+        """AdamW with the lane's weight decay."""
+        return optax.adamw(self.learning_rate, weight_decay=lane.weight_decay)
 
-    params: Params
-    opt_state: Any
-
-
-@flax.struct.dataclass
-class Lanes:
-    """What the lanes train on: arrays with a leading axis of lanes, or without it of one lane."""
-
-    data: Data
-    weight_decay: Float[Array, "*L"]
+    def loss(self, params: Params, lane: Lanes, step: Int[Array, ""]) -> Float[Array, ""]:
+        """Cross-entropy of all training examples, at every step the same."""
+        x, y = (lane.data[name][: self.task.num_train] for name in ("inputs", "labels"))
+        return _cross_entropy(self.task.logits(params, x), y).mean()
 
 
-def train(training: Training, folder: RunFolder, *, key: PRNGKeyArray) -> State:
+def train(training: Training, folder: RunFolder, *, key: PRNGKeyArray) -> LaneState:
     """Trains all lanes to the end and records every evaluation.
 
     Raises:
       TrainingDivergedError: a measure is not finite; names the epoch.
     """
-    name, schedule = training.name, training.evaluations
-    recorded = {record["epoch"] for record in records_of(folder, name)}
-    lanes, state, done = make_lanes(training), start(training), 0
-    clock = saved = time.monotonic()
-    with (
-        open_checkpoints(folder, name, training_identity(training, key)) as checkpoints,
-        Bar(f"{name}: training", "epochs", training.epochs) as bar,
-    ):
-        while saved_epochs := checkpoints.epochs():
-            try:
-                last = saved_epochs[-1]
-                state, done = checkpoints.restore(last, like=state), last
-                break
-            except DamagedCheckpointError as error:
-                say(f"{error}; the one before it is taken")
-        for epoch in (e for e in schedule if e >= done):
-            state = _advance(training, lanes, state, jnp.int32(epoch - done))
-            done = epoch
-            if epoch not in recorded:
-                measured = measure(training, lanes, state, jax.random.fold_in(key, epoch))
-                now = time.monotonic()
-                folder.append(
-                    {"model": name, "epoch": epoch, "measured": measured, "seconds": now - clock}
-                )
-                clock = now
-                bar.update(epoch, training.epochs, _progress(measured))
-            if time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS or epoch == training.epochs:
-                checkpoints.save(epoch, state)
-                saved = time.monotonic()
-    return state
+    lanes = make_lanes(training)
+    return train_lanes(
+        folder,
+        training.name,
+        training,
+        lanes,
+        identity=training_identity(training, key),
+        schedule=training.evaluations,
+        measure=lambda epoch, state: measure(
+            training, lanes, state, jax.random.fold_in(key, epoch)
+        ),
+        progress=_progress,
+        unit="epochs",
+    )
 
 
 def make_lanes(training: Training) -> Lanes:
-    """The data of all lanes, stacked."""
+    """The lanes of all arms and seeds, stacked."""
     each = [training.task.data(seed, rule=arm.rule) for arm, seed in _pairs(training)]
-    data = {name: jnp.asarray(np.stack([lane[name] for lane in each])) for name in each[0]}
-    decays = [arm.weight_decay for arm, _ in _pairs(training)]
-    return Lanes(data, jnp.array(decays, jnp.float32))
-
-
-def start(training: Training) -> State:
-    """First weights: the same for lanes of one seed."""
-    keys = jnp.stack([jax.random.key(seed) for _, seed in _pairs(training)])
-    params = jax.jit(jax.vmap(training.task.init))(keys)
-    return State(params, jax.vmap(_optimizer(training, 0.0).init)(params))
+    return Lanes(
+        jnp.stack([jax.random.key(seed) for _, seed in _pairs(training)]),
+        {name: jnp.asarray(np.stack([lane[name] for lane in each])) for name in each[0]},
+        jnp.array([arm.weight_decay for arm, _ in _pairs(training)], jnp.float32),
+    )
 
 
 def measure(
-    training: Training, lanes: Lanes, state: State, key: PRNGKeyArray
+    training: Training, lanes: Lanes, state: LaneState, key: PRNGKeyArray
 ) -> dict[str, list[float]]:
     """All measures, one value per lane."""
     found = jax.device_get(_measure(training, lanes, state.params, key))
@@ -186,38 +166,6 @@ def _pairs(training: Training) -> Sequence[tuple[Arm, int]]:
 
 def _progress(measured: dict[str, list[float]]) -> str:
     return f"test accuracy {max(measured['test_accuracy']):.3f}"
-
-
-def _optimizer(
-    training: Training, weight_decay: float | Float[Array, ""]
-) -> optax.GradientTransformation:
-    # optax asks for a float and only multiplies with it, so one number per lane is fine.
-    return optax.adamw(training.learning_rate, weight_decay=weight_decay)
-
-
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _advance(training: Training, lanes: Lanes, state: State, num: Int[Array, ""]) -> State:
-    """`num` epochs of every lane."""
-    return jax.vmap(functools.partial(_advance_lane, training), in_axes=(0, 0, None))(
-        lanes, state, num
-    )
-
-
-def _advance_lane(training: Training, lane: Lanes, state: State, num: Int[Array, ""]) -> State:
-    task, optimizer = training.task, _optimizer(training, lane.weight_decay)
-    x, y = (lane.data[name][: task.num_train] for name in ("inputs", "labels"))
-
-    def loss(params: Params) -> Float[Array, ""]:
-        return _cross_entropy(task.logits(params, x), y).mean()
-
-    def epoch(_: Array, state: State) -> State:
-        gradients = jax.grad(loss)(state.params)
-        # optax's Adam raises a float to an integer power, which strict promotion refuses.
-        with jax.numpy_dtype_promotion("standard"):
-            updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-        return State(optax.apply_updates(state.params, updates), opt_state)
-
-    return jax.lax.fori_loop(0, num, epoch, state)
 
 
 @functools.partial(jax.jit, static_argnums=0)

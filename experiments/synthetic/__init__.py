@@ -4,7 +4,7 @@ In every sequence both the sparse and the frequent tokens tell the label (Defini
 of self-attention is trained on them; a test set whose sparse tokens come from the other class tells
 which of the two it uses. The paper: the one whose predictor is less sensitive, that is the sparse
 tokens in three settings (accuracy 0 on that set) and the frequent ones in the three others (1).
-All settings, seeds, initial scales and learning rates are trained by one vmapped program.
+All settings, seeds, initial scales and learning rates are lanes of one program.
 
     python -m jaxsens.run --exp synthetic
     python -m jaxsens.run --exp synthetic --preset small

@@ -87,11 +87,14 @@ class Config(ExperimentConfig):
                     f"{name} must lie between 1 and num_train={self.num_train}; got "
                     f"{getattr(self, name)}"
                 )
-        # Token ids of training and test sequences, as int32, of all models side by side.
-        sequences = self.block * (self.num_train + self.num_test) + self.num_enumerated
+        # Token ids of training and test sequences, as int32, of all models of a head; by epochs the
+        # training sequences are copied for the models that are trained side by side.
+        cells = len(self.phase_settings) * len(self.phase_sigmas) * len(self.phase_rates)
+        models = self.num_seeds * len(theory.SETTINGS) + self.phase_seeds * cells
+        sequences = (models + self.block) * (self.num_train + self.num_test) + self.num_enumerated
         memory.require(
             4 * theory.LENGTH * sequences,
-            f"{sequences} sequences (block={self.block}, num_train={self.num_train}, "
+            f"{sequences} sequences ({models} models, num_train={self.num_train}, "
             f"num_test={self.num_test}, num_enumerated={self.num_enumerated})",
             remedy="choose smaller ones",
         )
@@ -123,7 +126,7 @@ class Config(ExperimentConfig):
         """Attention once more, with the squared loss."""
         return dataclasses.replace(
             self.plan("attention"),
-            loss="squared",
+            objective="squared",
             epochs=self.squared_epochs,
             every=self.squared_every,
         )

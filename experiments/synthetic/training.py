@@ -1,16 +1,16 @@
-"""Trains all models of the synthetic task in one vmapped, jitted program, and measures them.
+"""Trains all models of the synthetic task as lanes of one program, and measures them.
 
-A job is a model: a setting, initial scale, learning rate and key, all traced, so that one program
-trains any of them. Settings with a smaller vocabulary are padded: their extra rows and columns of
-weights start at 0, stay there, and change no score.
+A job is a model: a setting, initial scale, learning rate and seed, all traced, so that one program
+trains any of them (`jaxsens.training.lanes`). Settings with a smaller vocabulary are padded: their
+extra rows and columns of weights start at 0, stay there, and change no score.
 
 SGD on the logistic loss log(1 + e^{−yΦ}) or the squared one (1 − yΦ)²/2; the paper does not say
-which it takes. Sensitivity is exact: every position × every token.
+which it takes.
 """
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -18,42 +18,52 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import lax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from jaxsens import Perturbation, Resample, Tokens, sensitivity
-from jaxsens.data.generated.sparse_tokens import (
-    TYPES,
-    Counts,
-    generate,
-    opposite_sparse,
-    token_types,
-)
-from jaxsens.models import TokenAttention, TokenMLP
+from jaxsens.data.generated.sparse_tokens import Counts, generate, opposite_sparse
 from jaxsens.reporting.cached import cached_stage
-from jaxsens.reporting.progress import Bar
+from jaxsens.reporting.records import records_of
 from jaxsens.reporting.run_folder import RunFolder
+from jaxsens.training.checkpoints import training_identity
+from jaxsens.training.lanes import LaneState, by_blocks
 
-from .theory import LENGTH, SETTINGS, Setting
+from .._common.lanes import train_lanes
+from .measuring import (
+    HEADS,
+    PADDED,
+    accuracy,
+    applied,
+    exact_sensitivity,
+    flips_both_ways,
+    inside,
+    real_tokens,
+    scores_of,
+)
+from .theory import LENGTH, SETTINGS
 
 Record = dict[str, Any]
-Loss = Literal["logistic", "squared"]
-#: Vocabulary that all settings are padded to.
-PADDED = max(int(setting.counts.vocabulary) for setting in SETTINGS)
-#: The model, and the controls without attention. Jobs scale the initial weights themselves.
-HEADS: dict[str, nn.Module] = {
-    "attention": TokenAttention(PADDED, LENGTH, sigma=1.0),
-    "MLP": TokenMLP(PADDED, LENGTH, "flatten", sigma=1.0),
-    "summing MLP": TokenMLP(PADDED, LENGTH, "sum", sigma=1.0),
-}
-# Sequences that go through a model side by side when it is measured.
-_ROWS = 100
-_EDITED_ROWS = 4
+Objective = Literal["logistic", "squared"]
+
+
+class Lanes(NamedTuple):
+    """Jobs as the program sees them: arrays with a leading axis of jobs, or without it of one."""
+
+    counts: Counts
+    sigma: Float[Array, "*L"]
+    rate: Float[Array, "*L"]
+    init_key: Key[Array, "*L"]
+    order_key: Key[Array, "*L"]
+    x: Int[Array, "*L n T"]
+    y: Int[Array, "*L n"]
+    x_test: Int[Array, "*L m T"]
+    y_test: Int[Array, "*L m"]
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What is the same for all jobs: the static half of the program."""
+    """What is the same for all jobs: an `EpochTask`. Checkpoints know its name and its fields."""
 
     head: str
     num_train: int
@@ -63,12 +73,42 @@ class TrainingPlan:
     every: int
     num_measured: int
     num_final: int
-    loss: Loss = "logistic"
+    objective: Objective = "logistic"
 
     @property
     def evaluations(self) -> list[int]:
         """Epochs after which models are measured."""
         return list(range(0, self.epochs + 1, self.every))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches of an epoch; the batch divides the training sequences."""
+        return self.num_train // self.batch
+
+    @property
+    def schedule(self) -> list[int]:
+        """Steps after which models are measured."""
+        return [epoch * self.steps_per_epoch for epoch in self.evaluations]
+
+    def init(self, lane: Lanes) -> dict[str, Any]:
+        """The job's first weights."""
+        return initial(HEADS[self.head], lane.counts, lane.sigma, lane.init_key)
+
+    def optimizer(self, lane: Lanes) -> optax.GradientTransformation:
+        """SGD with the job's rate."""
+        return optax.sgd(lane.rate)
+
+    def of_epoch(self, lane: Lanes, epoch: Int[Array, ""]) -> Lanes:
+        """The job with its training sequences in the epoch's order."""
+        key = jax.random.fold_in(lane.order_key, epoch)
+        order = jax.random.permutation(key, self.num_train)
+        return lane._replace(x=lane.x[order], y=lane.y[order])
+
+    def loss(self, params: Any, lane: Lanes, step: Int[Array, ""]) -> Float[Array, ""]:
+        """Of the step's batch."""
+        first = step % self.steps_per_epoch * self.batch
+        x, y = (lax.dynamic_slice_in_dim(each, first, self.batch) for each in (lane.x, lane.y))
+        return _loss(self.objective, applied(HEADS[self.head])(params, x), y)
 
 
 @dataclass(frozen=True)
@@ -81,23 +121,15 @@ class TrainingJob:
     rate: float
 
 
-class TracedJobs(NamedTuple):
-    """A job as the program sees it."""
-
-    counts: Counts
-    sigma: Float[Array, ""]
-    rate: Float[Array, ""]
-    key: PRNGKeyArray
-
-
-def traced(jobs: Sequence[TrainingJob], seed: int) -> TracedJobs:
+def make_lanes(plan: TrainingPlan, jobs: Sequence[TrainingJob], seed: int) -> Lanes:
     """The jobs stacked; jobs of one setting and seed share data, initial weights and order."""
     counts = zip(*(SETTINGS[job.setting].counts for job in jobs), strict=True)
     keys = [
         jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), job.setting), job.seed)
         for job in jobs
     ]
-    return TracedJobs(
+    return _make_lanes(
+        plan,
         Counts(*(jnp.array(column, jnp.int32) for column in counts)),
         jnp.array([job.sigma for job in jobs], jnp.float32),
         jnp.array([job.rate for job in jobs], jnp.float32),
@@ -106,56 +138,68 @@ def traced(jobs: Sequence[TrainingJob], seed: int) -> TracedJobs:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def train(plan: TrainingPlan, jobs: TracedJobs) -> tuple[Record, Record, Any, Int[Array, "k n T"]]:
-    """All jobs, to the end.
+def _make_lanes(
+    plan: TrainingPlan,
+    counts: Counts,
+    sigma: Float[Array, " L"],
+    rate: Float[Array, " L"],
+    keys: Key[Array, " L"],
+) -> Lanes:
+    def one(counts: Counts, sigma: Array, rate: Array, key: PRNGKeyArray) -> Lanes:
+        train_key, test_key, init_key, order_key = jax.random.split(key, 4)
+        train = generate(counts, LENGTH, plan.num_train, key=train_key)
+        test = generate(counts, LENGTH, plan.num_test, key=test_key)
+        return Lanes(counts, sigma, rate, init_key, order_key, *train, *test)
 
-    Returns:
-      What was measured at every evaluation, (k, evaluations, …); what was measured once, at the
-      end; the trained parameters; the training sequences.
+    return jax.vmap(one)(counts, sigma, rate, keys)
+
+
+def measure(
+    plan: TrainingPlan, lanes: Lanes, state: LaneState, step: int, block: int | None
+) -> Record:
+    """What is measured after a step: lists with an entry per job, None where it is not finite.
+
+    Args:
+      plan: what is the same for all jobs.
+      lanes: the jobs.
+      state: their weights.
+      step: after the last one the sensitivity is also measured on more sequences.
+      block: jobs that are measured side by side.
     """
-    return jax.vmap(functools.partial(_train_one, plan))(jobs)
+    functions = [_measure, *([_measure_final] if step == plan.schedule[-1] else [])]
+    found: Record = {}
+    for function in functions:
+        of_block = functools.partial(function, plan)
+        found |= by_blocks(of_block, (lanes, state.params), block)
+    return {name: _listed(values) for name, values in found.items()}
 
 
-def _train_one(
-    plan: TrainingPlan, job: TracedJobs
-) -> tuple[Record, Record, Any, Int[Array, "n T"]]:
+@functools.partial(jax.jit, static_argnums=0)
+def _measure(plan: TrainingPlan, lanes: Lanes, params: Any) -> Record:
     model = HEADS[plan.head]
-    train_key, test_key, init_key, order_key = jax.random.split(job.key, 4)
-    x, y = generate(job.counts, LENGTH, plan.num_train, key=train_key)
-    x_test, y_test = generate(job.counts, LENGTH, plan.num_test, key=test_key)
-    params = initial(model, job.counts, job.sigma, init_key)
-    loss = functools.partial(_loss, plan.loss)
 
-    def measure(params: Any) -> Record:
-        scores = _scores(model, params, x)
+    def one(lane: Lanes, params: Any) -> Record:
+        scores, few = scores_of(model, params, lane.x), lane.x[: plan.num_measured]
+        test = scores_of(model, params, lane.x_test)
+        ood = scores_of(model, params, opposite_sparse(lane.x_test))
         return {
-            "loss": loss(scores, y),
-            "train_accuracy": _accuracy(scores, y),
-            "test_accuracy": _accuracy(_scores(model, params, x_test), y_test),
-            "ood_accuracy": _accuracy(_scores(model, params, opposite_sparse(x_test)), y_test),
-            "sensitivity": exact_sensitivity(model, params, x[: plan.num_measured], job.counts),
-            **inside(model, params, x[: plan.num_measured], job.counts),
+            "loss": _loss(plan.objective, scores, lane.y),
+            "train_accuracy": accuracy(scores, lane.y),
+            "test_accuracy": accuracy(test, lane.y_test),
+            "ood_accuracy": accuracy(ood, lane.y_test),
+            "sensitivity": exact_sensitivity(model, params, few, lane.counts),
+            **inside(model, params, few, lane.counts),
         }
 
-    def step(params: Any, rows: Int[Array, " b"]) -> tuple[Any, None]:
-        gradient = jax.grad(lambda p: loss(_apply(model)(p, x[rows]), y[rows]))(params)
-        return jax.tree.map(lambda p, g: p - job.rate * g, params, gradient), None
+    return jax.vmap(one)(lanes, params)
 
-    def epoch(params: Any, index: Int[Array, ""]) -> tuple[Any, None]:
-        order = jax.random.permutation(jax.random.fold_in(order_key, index), plan.num_train)
-        return lax.scan(step, params, order.reshape(-1, plan.batch))
 
-    def interval(params: Any, first: Int[Array, ""]) -> tuple[Any, Record]:
-        found = measure(params)
-        epochs = first + jnp.arange(plan.every)
-        trained = lax.cond(
-            first < plan.epochs, lambda p: lax.scan(epoch, p, epochs)[0], lambda p: p, params
-        )
-        return trained, found
+@functools.partial(jax.jit, static_argnums=0)
+def _measure_final(plan: TrainingPlan, lanes: Lanes, params: Any) -> Record:
+    def one(lane: Lanes, params: Any) -> Float[Array, ""]:
+        return exact_sensitivity(HEADS[plan.head], params, lane.x[: plan.num_final], lane.counts)
 
-    params, curves = lax.scan(interval, params, jnp.array(plan.evaluations))
-    final = {"final_sensitivity": exact_sensitivity(model, params, x[: plan.num_final], job.counts)}
-    return curves, final, params, x
+    return {"final_sensitivity": jax.vmap(one)(lanes, params)}
 
 
 def initial(
@@ -163,7 +207,7 @@ def initial(
 ) -> dict[str, Any]:
     """Weights N(0, σ²), and 0 where the setting's vocabulary, d = M, has none."""
     params = model.init(key, jnp.zeros((1, LENGTH), jnp.int32))
-    inside = _real(counts)
+    inside = real_tokens(counts)
 
     def cut(weights: Array) -> Array:
         weights = sigma * weights
@@ -176,74 +220,6 @@ def initial(
     return jax.tree.map(cut, params)
 
 
-def _real(counts: Counts) -> Float[Array, " M"]:
-    """1 for the tokens of the setting's vocabulary, 0 for padding."""
-    return (jnp.arange(PADDED) < counts.vocabulary).astype(jnp.float32)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def exact_sensitivity(
-    model: nn.Module, params: Any, x: Int[Array, "n T"], counts: Counts
-) -> Float[Array, ""]:
-    """The share of all (sequence, position, token) in which the sign of the score changes."""
-    real = _real(counts)
-
-    def changes(row: Int[Array, " T"]) -> Float[Array, ""]:
-        clean = jnp.sign(_apply(model)(params, row[None])[0])
-        edited = jnp.sign(_apply(model)(params, row, method="edited"))
-        return jnp.where(edited != clean, real[None, :], 0.0).sum()
-
-    total = lax.map(changes, x, batch_size=_EDITED_ROWS).sum()
-    return total / (x.size * jnp.float32(counts.vocabulary))
-
-
-def inside(model: nn.Module, params: Any, x: Int[Array, "n T"], counts: Counts) -> Record:
-    """Alignment of H = U W_Vᵀ and attention by type of token; nothing for other heads."""
-    if not isinstance(model, TokenAttention):
-        return {}
-    ids = jnp.arange(PADDED)
-    types = jax.nn.one_hot(token_types(ids, counts), len(TYPES)) * _real(counts)[:, None]
-    sign = jnp.where(ids % 2 == 0, 1.0, -1.0)
-    directions = types * jnp.stack([sign, sign, jnp.ones_like(sign)], axis=1)
-    readout = _apply(model)(params, method="readout")
-    norms = jnp.linalg.norm(readout, axis=1)[:, None] * jnp.linalg.norm(directions, axis=0)[None]
-    alignment = (readout @ directions / jnp.maximum(norms, 1e-30)).mean(axis=0)
-
-    def mass(row: Int[Array, " T"]) -> tuple[Float[Array, " 3"], Float[Array, " 3"]]:
-        attention = _apply(model)(params, row[None], method="attention")[0].mean(axis=0)
-        of_type = types[row]
-        by_type = attention @ of_type
-        return by_type, by_type / of_type.sum(axis=0)
-
-    by_type, by_token = lax.map(mass, x, batch_size=_ROWS)
-    return {
-        "alignment": alignment,
-        "attention": by_type.mean(axis=0),
-        # In units of uniform attention, 1/T for every token.
-        "attention_per_token": LENGTH * by_token.mean(axis=0),
-    }
-
-
-def _scores(model: nn.Module, params: Any, x: Int[Array, "n T"]) -> Float[Array, " n"]:
-    return lax.map(lambda row: _apply(model)(params, row[None])[0], x, batch_size=_ROWS)
-
-
-def _loss(kind: Loss, scores: Float[Array, " n"], y: Int[Array, " n"]) -> Float[Array, ""]:
-    margins = y.astype(scores.dtype) * scores
-    losses = jax.nn.softplus(-margins) if kind == "logistic" else 0.5 * (1 - margins) ** 2
-    return losses.mean()
-
-
-def _accuracy(scores: Float[Array, " n"], y: Int[Array, " n"]) -> Float[Array, ""]:
-    return (jnp.sign(scores).astype(y.dtype) == y).mean()
-
-
-def blocks(jobs: Sequence[TrainingJob], size: int) -> list[list[TrainingJob]]:
-    """The jobs in blocks of one size, so that the program is compiled once; the last is padded."""
-    cut = [list(jobs[start : start + size]) for start in range(0, len(jobs), size)]
-    return [block + block[-1:] * (size - len(block)) for block in cut]
-
-
 def train_all(
     folder: RunFolder,
     plan: TrainingPlan,
@@ -254,57 +230,69 @@ def train_all(
     block_size: int,
     num_checked: int,
 ) -> list[Record]:
-    """The records of all jobs, block by block; a block that is in the folder is not trained.
+    """Trains all jobs to the end; a folder in which they were trained has their records.
 
     Args:
       folder: the run's folder.
       plan: what is the same for all jobs.
       jobs: the models to train.
-      name: of what is trained, in the stages of the run.
+      name: of what is trained, in records and checkpoints.
       seed: of data, weights and order.
-      block_size: models trained side by side.
-      num_checked: sequences of each model of the first block that are measured once more.
-    """
-    records: list[Record] = []
-    with Bar(f"{name}: training", "models", len(jobs)) as bar:
-        for i, block in enumerate(blocks(jobs, block_size)):
-            checked = num_checked if i == 0 else 0
-            train = functools.partial(train_block, plan, block, seed, checked)
-            records += cached_stage(folder, f"{name}, block {i}", train)
-            bar.update(min(len(records), len(jobs)), len(jobs), "")
-    return records[: len(jobs)]
-
-
-def train_block(
-    plan: TrainingPlan, jobs: Sequence[TrainingJob], seed: int, num_checked: int
-) -> list[Record]:
-    """Trains one block; the first `num_checked` sequences of each job are measured once more.
+      block_size: models trained side by side; the first of them are checked.
+      num_checked: sequences of each checked model that are measured once more, by the library.
 
     Returns:
       For each job its fields, its curves and final numbers (None for a number that is not finite),
-      and, where asked, the flips that `jaxsens.sensitivity` and the program count.
+      and, of those checked, the flips that `jaxsens.sensitivity` and the program count.
     """
-    curves, final, params, x = train(plan, traced(jobs, seed))
-    records = []
-    for i, job in enumerate(jobs):
-        found = {name: _listed(values[i]) for name, values in {**curves, **final}.items()}
-        found = _without_diverged(found)
-        record = {
+    lanes = make_lanes(plan, jobs, seed)
+    state = train_lanes(
+        folder,
+        name,
+        plan,
+        lanes,
+        identity=training_identity((plan, tuple(jobs)), jax.random.key(seed)),
+        schedule=plan.schedule,
+        measure=lambda step, state: measure(plan, lanes, state, step, block_size),
+        block=block_size,
+    )
+    measured = [record["measured"] for record in records_of(folder, name)]
+    found = [_curves(measured, i) for i in range(len(jobs))]
+
+    def check() -> list[Any]:
+        def flips(i: int) -> Any:
+            mine = jax.tree.map(lambda values: values[i], state.params)
+            return flips_both_ways(
+                plan.head, mine, lanes.x[i, :num_checked], SETTINGS[jobs[i].setting]
+            )
+
+        return [
+            flips(i) if found[i]["loss"][-1] is not None else None
+            for i in range(min(block_size, len(jobs)))
+        ]
+
+    checked = cached_stage(folder, f"{name}, checked", check)
+    return [
+        {
             "head": plan.head,
-            "objective": plan.loss,
+            "objective": plan.objective,
             "setting": job.setting,
             "seed": job.seed,
             "sigma": job.sigma,
             "rate": job.rate,
             "epochs": plan.evaluations,
-            **found,
+            **found[i],
+            **({"flips": checked[i]} if i < len(checked) and checked[i] else {}),
         }
-        if num_checked and found["loss"][-1] is not None:
-            mine = jax.tree.map(lambda values, i=i: values[i], params)
-            setting = SETTINGS[job.setting]
-            record["flips"] = flips_both_ways(plan.head, mine, x[i, :num_checked], setting)
-        records.append(record)
-    return records
+        for i, job in enumerate(jobs)
+    ]
+
+
+def _curves(measured: Sequence[Record], job: int) -> Record:
+    """What was measured of a job at every evaluation, and what was at the last one alone."""
+    last = measured[-1].keys() - measured[0].keys()
+    curves = {name: [each[name][job] for each in measured] for name in measured[0]}
+    return _without_diverged(curves | {name: measured[-1][name][job] for name in last})
 
 
 def _without_diverged(found: Record) -> Record:
@@ -320,27 +308,15 @@ def _without_diverged(found: Record) -> Record:
     return {name: while_finite(values) for name, values in found.items()}
 
 
-def flips_both_ways(
-    head: str, params: Any, x: Int[Array, "n T"], setting: Setting
-) -> tuple[int, int, int]:
-    """Changes of the sign by `jaxsens.sensitivity` and by `exact_sensitivity`, and of how many."""
-    model, vocabulary = HEADS[head], int(setting.counts.vocabulary)
-    replace = Perturbation(Tokens(), Resample(vocabulary))
-    est = sensitivity(_apply(model), params, x, replace, "all", key=jax.random.key(0))
-    share = exact_sensitivity(model, params, x, setting.counts)
-    number = x.size * vocabulary
-    return int(est.totals.sum()), round(float(share) * number), number
-
-
-@functools.cache
-def _apply(model: nn.Module) -> Callable[..., Any]:
-    """One function object per model, so that nothing is compiled twice."""
-    return model.apply
-
-
 def _listed(values: Any) -> Any:
     """Nested lists, None for what is not finite: a model that diverged."""
     nested = values if isinstance(values, float | list) else np.asarray(values, float).tolist()
     if isinstance(nested, list):
         return [_listed(each) for each in nested]
     return nested if math.isfinite(nested) else None
+
+
+def _loss(kind: Objective, scores: Float[Array, " n"], y: Int[Array, " n"]) -> Float[Array, ""]:
+    margins = y.astype(scores.dtype) * scores
+    losses = jax.nn.softplus(-margins) if kind == "logistic" else 0.5 * (1 - margins) ** 2
+    return losses.mean()

@@ -1,11 +1,28 @@
 """A tiny run of any experiment, in an empty folder and without data."""
 
+import io
 import json
 import numbers
 
 import pytest
 
+import jaxsens
+from jaxsens.core.files import write_atomic
 from jaxsens.run import main
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _drafts():
+    """Saves PNGs alone: PDFs (tests/figures, and tests/cli for a whole run) take longest."""
+
+    def draft(fig, folder, name):
+        buffer = io.BytesIO()
+        fig.savefig(buffer, format="png", dpi=80)
+        return write_atomic(folder / f"{name}.png", buffer.getvalue())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jaxsens.figures, "save", draft)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,7 @@ leads, training, tasks, outcomes, claims = (
     importlib.import_module(f"{grokking.__package__}.{name}")
     for name in ("leads", "training", "tasks", "outcome", "claims")
 )
+common_lanes = importlib.import_module(training.train_lanes.__module__)
 MODEL = BareTransformer(vocab_size=12, width=16, heads=2, hidden=24)
 ADDITION = tasks.Addition(MODEL, 0.5, sigma=0.4, relative_sigma=0.2, num_draws=40)
 PARITY = tasks.Parity(bits=8, degree=3, num_train=40, num_test=30, hidden=16)
@@ -179,7 +180,7 @@ class Killed(BaseException):
 
 
 def test_killed_anywhere_it_resumes_to_the_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr(common_lanes, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     with RunFolder.open(tmp_path / "alone", "x", {}) as folder:
         reference = training.train(TRAINING, folder, key=KEY)
         expected = [record["measured"] for record in folder.appended()]

@@ -13,11 +13,14 @@ import pytest
 import jaxsens.figures
 from jaxsens import Perturbation, Resample, Tokens, sensitivity
 from jaxsens.models import TokenAttention
+from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.run import load_experiment, main
+from jaxsens.training import lanes as many
 
 EXPERIMENT = load_experiment("synthetic")
-theory, training, seeds = (
-    import_module(f"{EXPERIMENT.__package__}.{name}") for name in ("theory", "training", "seeds")
+theory, measuring, training, seeds = (
+    import_module(f"{EXPERIMENT.__package__}.{name}")
+    for name in ("theory", "measuring", "training", "seeds")
 )
 TINY = (
     "--exp synthetic --epochs 2 --every 1 --num-seeds 2 --phase-sigmas 0.1 0.3 --phase-rates 0.3 "
@@ -79,21 +82,61 @@ def block():
     jobs = [
         training.TrainingJob(i, 0, 0.1 if i % 2 else 0.3, 0.3 if i < 3 else 0.1) for i in range(6)
     ]
-    return jobs, training.train(PLAN, training.traced(jobs, 0))
+    return jobs, *train(jobs)
+
+
+def train(jobs, block=None):
+    """Everything that was measured, by evaluation; the trained parameters; the sequences."""
+    lanes, done, measured = training.make_lanes(PLAN, jobs, 0), 0, []
+    state = many.start(PLAN, lanes)
+    for step in PLAN.schedule:
+        state = many.advance(PLAN, lanes, state, done, step - done, block)
+        measured.append(training.measure(PLAN, lanes, state, step, block))
+        done = step
+    return measured, state.params, lanes.x
 
 
 def test_jobs_trained_together_are_the_jobs_trained_alone(block):
-    jobs, (curves, final, params, _) = block
-    one = training.train(PLAN, training.traced(jobs[1:2] * 6, 0))
-    for name, values in one[0].items():
-        np.testing.assert_allclose(values[0], curves[name][1], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(one[1]["final_sensitivity"][0], final["final_sensitivity"][1])
-    for mine, theirs in zip(jax.tree.leaves(one[2]), jax.tree.leaves(params), strict=True):
+    jobs, measured, params, _ = block
+    alone, one, _ = train(jobs[1:2])
+    for mine, theirs in zip(alone, measured, strict=True):
+        assert mine.keys() == theirs.keys()
+        for name, values in mine.items():
+            np.testing.assert_allclose(values[0], theirs[name][1], rtol=1e-4, atol=1e-5)
+    assert [("final_sensitivity" in each) for each in measured] == [False, False, True]
+    for mine, theirs in zip(jax.tree.leaves(one), jax.tree.leaves(params), strict=True):
         np.testing.assert_allclose(mine[0], theirs[1], rtol=1e-4, atol=1e-6)
 
 
+def test_every_epoch_takes_every_sequence_once_in_an_order_of_its_own(block):
+    jobs, _, params, x = block
+    lanes = training.make_lanes(PLAN, jobs, 0)
+    lane = jax.tree.map(lambda values: values[3], lanes)
+    mine = PLAN.init(lane)
+    orders = []
+    for epoch in range(PLAN.epochs):
+        _, _, _, order_key = jax.random.split(lane_key(jobs[3]), 4)
+        order = jax.random.permutation(jax.random.fold_in(order_key, epoch), PLAN.num_train)
+        orders.append(order.tolist())
+        for rows in order.reshape(-1, PLAN.batch):
+            gradient = jax.grad(logistic)(mine, x[3][rows], lane.y[rows])
+            mine = jax.tree.map(lambda p, g: p - jobs[3].rate * g, mine, gradient)
+    assert orders[0] != orders[1]
+    for one, other in zip(jax.tree.leaves(mine), jax.tree.leaves(params), strict=True):
+        np.testing.assert_allclose(one, other[3], rtol=1e-4, atol=1e-6)
+
+
+def lane_key(job):
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(0), job.setting), job.seed)
+
+
+def logistic(params, x, y):
+    scores = measuring.HEADS["attention"].apply(params, x)
+    return jax.nn.softplus(-y.astype(jnp.float32) * scores).mean()
+
+
 def test_padding_changes_no_score_and_gets_no_gradient(block):
-    _, (_, _, params, x) = block
+    _, _, params, x = block
     vocabulary = 59
     padded = jax.tree.map(lambda values: values[0], params)["params"]
     for name, weights in padded.items():
@@ -103,7 +146,7 @@ def test_padding_changes_no_score_and_gets_no_gradient(block):
     small = TokenAttention(vocabulary, theory.LENGTH)
     np.testing.assert_allclose(
         small.apply({"params": cut}, x[0]),
-        training.HEADS["attention"].apply({"params": padded}, x[0]),
+        measuring.HEADS["attention"].apply({"params": padded}, x[0]),
         rtol=1e-4,
         atol=1e-6,
     )
@@ -111,46 +154,42 @@ def test_padding_changes_no_score_and_gets_no_gradient(block):
 
 @pytest.mark.parametrize("job", [0, 4])
 def test_the_programs_sensitivity_is_that_of_the_library(block, job):
-    jobs, (_, final, params, x) = block
+    jobs, measured, params, x = block
     mine = jax.tree.map(lambda values: values[job], params)
     setting = theory.SETTINGS[jobs[job].setting]
-    library, program, number = training.flips_both_ways("attention", mine, x[job, :3], setting)
+    library, program, number = measuring.flips_both_ways("attention", mine, x[job, :3], setting)
     assert library == program
     assert number == 3 * 50 * int(setting.counts.vocabulary)
-    np.testing.assert_allclose(final["final_sensitivity"][job], program / number, rtol=1e-5)
+    np.testing.assert_allclose(measured[-1]["final_sensitivity"][job], program / number, rtol=1e-5)
 
 
 def test_the_measure_of_a_known_model(block):
     """With H = v_freq in every row and no attention, the model is the frequent predictor."""
     setting = theory.SETTINGS[1]
     weights = theory.votes(setting.counts, "frequent")
-    value = jnp.zeros((training.PADDED, training.PADDED)).at[: len(weights), 0].set(weights)
+    value = jnp.zeros((measuring.PADDED, measuring.PADDED)).at[: len(weights), 0].set(weights)
     zero = jnp.zeros_like(value)
-    head = jnp.zeros((theory.LENGTH, training.PADDED)).at[:, 0].set(1.0)
+    head = jnp.zeros((theory.LENGTH, measuring.PADDED)).at[:, 0].set(1.0)
     params = {"params": {"query": zero, "key": zero, "value": value, "head": head}}
     x, _ = theory.generate(setting.counts, theory.LENGTH, 4, key=jax.random.key(5))
-    model = training.HEADS["attention"]
-    inside = jax.jit(training.inside, static_argnums=0)(model, params, x, setting.counts)
+    model = measuring.HEADS["attention"]
+    inside = jax.jit(measuring.inside, static_argnums=0)(model, params, x, setting.counts)
     np.testing.assert_allclose(inside["alignment"], [0, 1, 0], atol=1e-6)
     np.testing.assert_allclose(inside["attention"], [0.06, 0.1, 0.84], rtol=1e-5)
     np.testing.assert_allclose(inside["attention_per_token"], [1, 1, 1], rtol=1e-5)
-    share = training.exact_sensitivity(model, params, x, setting.counts)
+    share = measuring.exact_sensitivity(model, params, x, setting.counts)
     number = x.size * int(setting.counts.vocabulary)
     assert Fraction(round(float(share) * number), number) == setting.sensitivity("frequent")
 
 
-def test_blocks_have_one_size_and_lose_no_job():
-    jobs = [training.TrainingJob(0, seed, 0.1, 0.1) for seed in range(7)]
-    cut = training.blocks(jobs, 3)
-    assert [len(block) for block in cut] == [3, 3, 3]
-    assert [job for block in cut for job in block][:7] == jobs
-
-
-def test_a_model_that_diverged_is_no_model():
+def test_a_model_that_diverged_is_no_model(tmp_path):
     jobs = [training.TrainingJob(1, 0, 1.0, 1e30)]
-    (record,) = training.train_block(PLAN, jobs * 6, 0, 0)[:1]
+    options = {"name": "x", "seed": 0, "block_size": 6, "num_checked": 1}
+    with RunFolder.open(tmp_path / "run", "x", {}) as folder:
+        (record,) = training.train_all(folder, PLAN, jobs, **options)
     assert record["loss"][0] is not None
     assert record["loss"][-1] is record["final_sensitivity"] is record["ood_accuracy"][-1] is None
+    assert "flips" not in record
     assert not seeds.follows(record)
     assert str(seeds.mean_over_seeds([None, None])) == "diverged"
 
@@ -173,17 +212,10 @@ def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("synthetic") / "run"
     with pytest.MonkeyPatch.context() as patch:
         # Compiling takes most of the time; tests/models has the other head.
-        patch.delitem(training.HEADS, "MLP")
+        patch.delitem(measuring.HEADS, "MLP")
         patch.setattr(theory, "ALL", theory.ALL[:2])
-        patch.setattr(jaxsens.figures, "save", draft)
         assert main([*TINY.split(), "--workdir", str(folder)]) == 0
     return json.loads((folder / "results.json").read_text()), folder
-
-
-def draft(fig, folder, name):
-    """Saves a small PNG; the real way (tests/figures) takes seconds per figure."""
-    folder.mkdir(exist_ok=True)
-    fig.savefig(folder / f"{name}.png", dpi=50)
 
 
 def test_a_tiny_run_reports_everything(finished):
@@ -222,16 +254,26 @@ def test_claims_have_their_numbers(finished, check_claims):
     assert {claim["num_seeds"] for claim in over_seeds} == {2}
 
 
+def only_no_steps(advance):
+    def checked(task, lanes, state, first, num):
+        assert int(num) == 0
+        return advance(task, lanes, state, first, num)
+
+    return checked
+
+
 def test_a_resumed_run_repeats_nothing_and_ends_the_same(finished, tmp_path, monkeypatch):
     results, folder = finished
     (tmp_path / "run").mkdir()
     for name in ("config.json", "metrics.jsonl"):
         (tmp_path / "run" / name).write_bytes((folder / name).read_bytes())
     shutil.copytree(folder / "figures", tmp_path / "run" / "figures")
-    monkeypatch.delitem(training.HEADS, "MLP")
+    monkeypatch.delitem(measuring.HEADS, "MLP")
     monkeypatch.setattr(theory, "ALL", theory.ALL[:2])
     monkeypatch.setattr(jaxsens.figures, "save", lambda *_: None)
-    monkeypatch.setattr(training, "train_block", lambda *_: pytest.fail("done before"))
+    shutil.copytree(folder / "checkpoints", tmp_path / "run" / "checkpoints")
+    monkeypatch.setattr(many, "_advance", only_no_steps(many._advance))
+    monkeypatch.setattr(training, "measure", lambda *_: pytest.fail("done before"))
     assert main([*TINY.split(), "--workdir", str(tmp_path / "run")]) == 0
     again = json.loads((tmp_path / "run" / "results.json").read_text())
     assert again["values"] == results["values"]
