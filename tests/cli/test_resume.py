@@ -31,7 +31,8 @@ def start(workdir: Path, cache: Path) -> subprocess.Popen:
         **os.environ,
         "XLA_FLAGS": f"{flags} --xla_cpu_multi_thread_eigen=false",
         "JAX_COMPILATION_CACHE_DIR": str(cache),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
     return subprocess.Popen([*COMMAND, "--workdir", str(workdir)], env=environment)
 

@@ -29,7 +29,12 @@ SAMPLES = st.one_of(
     st.lists(st.floats(0, 1), min_size=1, max_size=30),
     st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=30),
 ).map(np.array)
-RANDOM = np.random.default_rng(0)
+
+
+@pytest.fixture
+def rng():
+    """Draws of the test's own, whatever ran before it."""
+    return np.random.default_rng(0)
 
 
 def wilson(x, n, level=0.95):
@@ -103,8 +108,8 @@ def test_shifted_and_scaled_values_have_a_shifted_and_scaled_interval(v, bounds)
         assert moved == pytest.approx(expected, abs=1e-6 * size)
 
 
-def test_the_order_of_the_values_does_not_matter():
-    v = RANDOM.beta(0.1, 3, 50)
+def test_the_order_of_the_values_does_not_matter(rng):
+    v = rng.beta(0.1, 3, 50)
     assert mean_interval(v[::-1], UNIT) == pytest.approx(mean_interval(v, UNIT))
 
 
@@ -139,15 +144,15 @@ def test_one_example_among_many_leaves_room_for_others():
     assert 0 < one.low < one.mean / 10
 
 
-def test_many_values_have_student_s_interval():
-    v = RANDOM.beta(3, 9, 20_000)
+def test_many_values_have_student_s_interval(rng):
+    v = rng.beta(3, 9, 20_000)
     found, student = mean_interval(v, UNIT), student_interval(v)
     assert found == pytest.approx(student, abs=0.02 * student.half_width)
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 95.0, -0.1, math.nan])
-def test_a_level_is_a_probability(level):
-    table = RANDOM.random((5, 4))
+def test_a_level_is_a_probability(level, rng):
+    table = rng.random((5, 4))
     for find in (
         lambda: mean_interval(table[0], UNIT, level),
         lambda: student_interval(table[0], level=level),
@@ -186,8 +191,8 @@ def test_an_interval_knows_its_sides():
 # Two means.
 
 
-def test_a_paired_difference_is_the_mean_difference():
-    a, b = RANDOM.random((2, 40))
+def test_a_paired_difference_is_the_mean_difference(rng):
+    a, b = rng.random((2, 40))
     assert paired_difference(a, b, UNIT) == mean_interval(a - b, (-1.0, 1.0))
     mean, low, high = paired_difference(b, a, UNIT)
     assert paired_difference(a, b, UNIT) == pytest.approx((-mean, -high, -low))
@@ -207,8 +212,8 @@ def test_an_independent_difference_of_symmetric_intervals_adds_their_squares():
     assert found == (4.0, -1.0, 9.0)
 
 
-def test_a_ratio_s_ends_are_those_that_student_s_interval_cannot_exclude():
-    top, bottom = RANDOM.normal(3, 1, 30), RANDOM.normal(2, 1, 30)
+def test_a_ratio_s_ends_are_those_that_student_s_interval_cannot_exclude(rng):
+    top, bottom = rng.normal(3, 1, 30), rng.normal(2, 1, 30)
     ratio, low, high = ratio_of_means(top, bottom)
     assert ratio == pytest.approx(top.mean() / bottom.mean())
     assert low < ratio < high
@@ -236,9 +241,9 @@ def test_ratios_are_covered():
 # Rows and columns.
 
 
-def test_two_draws_that_agree_say_little_of_others():
+def test_two_draws_that_agree_say_little_of_others(rng):
     """Examples that differ much would hide how few draws there are."""
-    table = np.add.outer(RANDOM.normal(0, 1, 200), [0.0, 0.1])
+    table = np.add.outer(rng.normal(0, 1, 200), [0.0, 0.1])
     assert two_way_interval(table, (-math.inf, math.inf)).half_width == pytest.approx(
         max(
             stdtrit(1, 0.975) * 0.05,
@@ -248,8 +253,8 @@ def test_two_draws_that_agree_say_little_of_others():
     assert two_way_interval(table, (-math.inf, math.inf)).half_width > 0.6
 
 
-def test_a_table_of_differences_mirrors_with_its_sign():
-    table = (RANDOM.random((30, 5)) < 0.2).astype(float) - (RANDOM.random((30, 5)) < 0.1)
+def test_a_table_of_differences_mirrors_with_its_sign(rng):
+    table = (rng.random((30, 5)) < 0.2).astype(float) - (rng.random((30, 5)) < 0.1)
     mean, low, high = two_way_interval(table, (-1.0, 1.0))
     assert two_way_interval(-table, (-1.0, 1.0)) == pytest.approx((-mean, -high, -low))
     assert -1 < low < mean < high < 1

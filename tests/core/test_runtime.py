@@ -198,7 +198,7 @@ def two_processes(folder, devices_each):
     program.write_text(PROGRAM)
     environment = os.environ | {
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices_each}",
+        "XLA_FLAGS": os.environ["XLA_FLAGS"].replace("count=8", f"count={devices_each}"),
         "PYTHONPATH": str(ROOT),
     }
     port = str(free_port())
