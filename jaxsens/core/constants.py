@@ -6,6 +6,7 @@ over a mask of 1,024 × 1,024 takes it a minute, a sort of one more than seven. 
 same operations run with the rest of the program, in milliseconds, and give the same numbers.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,13 +36,15 @@ def with_unfoldable_constants(traced: ClosedJaxpr) -> ClosedJaxpr:
     Those of functions that it calls, and of loops and branches, are too. Without any, it is what
     was given.
     """
-    return _with_barriers(traced) if _holds_large(traced) else traced
+    return _with_barriers(traced) if holds_large(traced) else traced
 
 
+@functools.lru_cache(maxsize=64)
 def unfolded(function: Callable) -> Callable:
     """The same function, in which large arrays that it closes over are `unfoldable`.
 
-    To be used inside of what JAX compiles: every call traces the function by itself.
+    To be used inside of what JAX compiles: every call traces the function by itself. Asked twice,
+    it gives the same function, so that nothing is compiled twice.
 
     >>> import jax.numpy as jnp, numpy as np
     >>> table = np.ones((300, 300), np.float32)
@@ -57,7 +60,7 @@ def unfolded(function: Callable) -> Callable:
             return function(*jax.tree.unflatten(tree, leaves))
 
         traced, shapes = jax.make_jaxpr(flat, return_shape=True)(*leaves)
-        if not _holds_large(traced):
+        if not holds_large(traced):
             return function(*arguments)
         results = jaxpr_as_fun(with_unfoldable_constants(traced))(*leaves)
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
@@ -65,10 +68,11 @@ def unfolded(function: Callable) -> Callable:
     return call
 
 
-def _holds_large(closed: ClosedJaxpr) -> bool:
+def holds_large(closed: ClosedJaxpr) -> bool:
+    """Whether a traced function, or one that it calls, closes over a large array."""
     called = (each for equation in closed.jaxpr.eqns for each in _called(equation).values())
     return any(map(_is_large, closed.consts)) or any(
-        _holds_large(function) for functions in called for function in functions
+        holds_large(function) for functions in called for function in functions
     )
 
 
@@ -107,7 +111,7 @@ def _with_barriers(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 def _results(equation: Any, inputs: Sequence[Any]) -> list[Any]:
     called = _called(equation)
-    if not any(_holds_large(function) for functions in called.values() for function in functions):
+    if not any(holds_large(function) for functions in called.values() for function in functions):
         return bind(equation, *inputs)
     changed = {name: tuple(map(_with_barriers, functions)) for name, functions in called.items()}
     if equation.primitive.name in _REMATERIALISED:

@@ -26,7 +26,7 @@ from jaxsens.core import runtime
 from jaxsens.core.scalars import whole_number
 from jaxsens.core.user_code import user_call
 from jaxsens.measurement import arguments, lookups
-from jaxsens.measurement.batching import byte_budget, make_plan, max_batch_within
+from jaxsens.measurement.batching import byte_budget, make_plan, max_batch_within, to_compile
 from jaxsens.measurement.jobs import ApplyFn, ProgressCallback
 from jaxsens.measurement.sharpness_estimate import SharpnessEstimate, SharpnessProvenance
 from jaxsens.measurement.weight_draws import (
@@ -131,7 +131,7 @@ def sharpness(
     example = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
     with jax.default_matmul_precision(runtime.PRECISION):
         job = SharpnessJob(
-            spec=SharpnessSpec(apply_fn, perturbed_apply_fn, selected),
+            spec=SharpnessSpec(to_compile(apply_fn, params, example), perturbed_apply_fn, selected),
             noise=perturbation,
             params=runtime.place(params, mesh, runtime.REPLICATED),
             x=x,

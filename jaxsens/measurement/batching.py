@@ -13,10 +13,11 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
+from jaxsens.core.constants import holds_large, unfolded
 from jaxsens.core.jaxprs import bytes_of, output_bytes
 from jaxsens.core.scalars import as_whole, one_line
 
@@ -166,24 +167,48 @@ def max_batch_within(num_bytes: int, apply_fn: Callable, params: Any, example: A
     >>> max_batch_within(4000, lambda params, x: x.sum(axis=1), (), example)
     10
     """
+    return max(1, num_bytes // _seen_in_traces(apply_fn, params, example).bytes_per_input)
+
+
+def to_compile(apply_fn: Callable, params: Any, example: Any) -> Callable:
+    """The model as it is to be compiled: `unfolded` if it closes over large arrays.
+
+    The arguments are those of `max_batch_within`, and the model is traced once for both.
+    """
+    is_large = _seen_in_traces(apply_fn, params, example).holds_large_constants
+    return unfolded(apply_fn) if is_large else apply_fn
+
+
+class _Seen(NamedTuple):
+    """What traces of a model tell.
+
+    Attributes:
+      bytes_per_input: by how many bytes one more input widens the widest intermediate.
+      holds_large_constants: whether the model closes over large arrays.
+    """
+
+    bytes_per_input: int
+    holds_large_constants: bool
+
+
+def _seen_in_traces(apply_fn: Callable, params: Any, example: Any) -> _Seen:
     inputs = example if isinstance(example, tuple) else (example,)
     leaves, treedef = jax.tree.flatten((jax.tree.map(jax.typeof, params), inputs))
-    return max(1, num_bytes // _bytes_per_input(apply_fn, tuple(leaves), treedef))
+    return _seen(apply_fn, tuple(leaves), treedef)
 
 
 @functools.lru_cache(maxsize=256)
-def _bytes_per_input(apply_fn: Callable, leaves: tuple, treedef: Any) -> int:
-    """By how many bytes one more input widens the widest intermediate.
+def _seen(apply_fn: Callable, leaves: tuple, treedef: Any) -> _Seen:
+    """The difference between two traces leaves out what does not grow with the batch.
 
-    The difference between two traces leaves out what does not grow with the batch, such as a
-    transposed weight matrix.
+    A transposed weight matrix does not.
     """
 
-    def widths(batch: int) -> list[int]:
+    def traced(batch: int) -> tuple[list[int], bool]:
         params, inputs = jax.tree.unflatten(treedef, leaves)
         inputs = jax.tree.map(lambda a: jax.ShapeDtypeStruct((batch, *a.shape), a.dtype), inputs)
-        jaxpr = jax.make_jaxpr(apply_fn)(params, *inputs).jaxpr
-        return [bytes_of(inputs[0]), *output_bytes(jaxpr)]
+        closed = jax.make_jaxpr(apply_fn)(params, *inputs)
+        return [bytes_of(inputs[0]), *output_bytes(closed.jaxpr)], holds_large(closed)
 
-    one, two = widths(1), widths(2)
-    return max(1, *(b - a for a, b in zip(one, two, strict=False)))
+    (one, is_large), (two, _) = traced(1), traced(2)
+    return _Seen(max(1, *(b - a for a, b in zip(one, two, strict=False))), is_large)

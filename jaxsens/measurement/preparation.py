@@ -8,7 +8,7 @@ from jaxtyping import Array, ArrayLike, PRNGKeyArray
 
 from jaxsens.core import runtime
 from jaxsens.measurement import arguments, lookups, metrics
-from jaxsens.measurement.batching import byte_budget, max_batch_within
+from jaxsens.measurement.batching import byte_budget, max_batch_within, to_compile
 from jaxsens.measurement.independence import check_independence
 from jaxsens.measurement.jobs import ApplyFn, MeasurementJob, MeasurementSpec, ProgressCallback
 from jaxsens.measurement.reuse import choose_reuse
@@ -63,8 +63,9 @@ def prepare_job(
     mesh = runtime.local_mesh(devices)
     platform = runtime.platform(mesh)
     budget = byte_budget(chunk_bytes, platform)
-    spec = MeasurementSpec(apply_fn, perturbation, metric, samples, exact)
     shapes = arguments.shapes(inputs)
+    apply_fn = to_compile(apply_fn, params, shapes)
+    spec = MeasurementSpec(apply_fn, perturbation, metric, samples, exact)
     with jax.default_matmul_precision(runtime.PRECISION):
         job = MeasurementJob(
             spec=spec,

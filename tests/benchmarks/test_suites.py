@@ -133,13 +133,13 @@ def test_weighted_inputs_have_the_loss_of_the_draws():
     lane_runs = importlib.import_module("benchmarks.lane_runs")
     task = lane_runs.Parity(lane_runs.BitTransformer(3, 8), batch=20)
     lane, step = jax.random.key(0), jnp.int32(4)
-    params = task.init(lane)
+    params = jax.jit(task.init)(lane)
     key = jax.random.fold_in(jax.random.fold_in(lane, 1), step)
     bits = (np.asarray(jax.random.randint(key, (20,), 0, 8))[:, None] >> np.arange(3)) & 1
-    outputs = np.asarray(task.model.apply(params, jnp.asarray(bits)))
+    outputs = np.asarray(jax.jit(task.model.apply)(params, jnp.asarray(bits)))
     expected = np.mean((outputs - bits.sum(axis=1) % 2) ** 2)
     assert task.num_inputs == 8
-    np.testing.assert_allclose(task.loss(params, lane, step), expected, rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(task.loss)(params, lane, step), expected, rtol=1e-5)
 
 
 def test_ratios_are_within_a_length_and_batch():

@@ -138,7 +138,9 @@ def test_divergence_ends_with_one_line_that_names_the_step(capsys):
     assert "at step 2 (epoch 1, batch 2 of 4)" in err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
+)
 def test_an_interrupted_run_exits_with_75(number, tmp_path):
     endless = " ".join(TINY).replace("--epochs 2", "--epochs 100000").split()
     command = [sys.executable, "-m", "jaxsens.run", *endless]

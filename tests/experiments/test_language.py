@@ -189,7 +189,7 @@ def test_every_variance_is_the_same_program(spec):
     assert num_programs(route="renormalised") == once + 2
 
 
-@pytest.mark.parametrize("name", ["gpt2", "lstm"])
+@pytest.mark.parametrize("name", [pytest.param("gpt2", marks=pytest.mark.slow), "lstm"])
 def test_what_noise_cannot_reach_is_reused(name):
     specs = {each.name: each for each in model_specs(config(), 300)}
     assert measure(specs[name], lengths=(20, 30)).provenance.incremental

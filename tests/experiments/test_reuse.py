@@ -75,7 +75,7 @@ def records(folder):
     "flags",
     [
         "--exp vision",
-        "--exp estimators --num-samples 2",
+        pytest.param("--exp estimators --num-samples 2", marks=pytest.mark.slow),
         pytest.param(
             "--exp sharpness --interventions regularise --intervene-on mlp-leaky --sigma 0.1 "
             "--num-sharpness 7 --num-draws 2",

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jaxsens import Tokens, attention
+from jaxsens import Gaussian, Perturbation, Tokens, attention, sensitivity
 from jaxsens.core.constants import LARGE, unfolded
 from jaxsens.core.jaxprs import equations
 from jaxsens.incremental import make_program, trace
@@ -142,6 +142,24 @@ def test_a_large_constant_without_a_barrier_is_found(monkeypatch):
     monkeypatch.setattr(trace, "with_unfoldable_constants", lambda closed: closed)
     run, arguments = traced_edit(model("sorted", "weights", 256), 256)
     assert "sort" in users_of_large_constants(jax.make_jaxpr(run)(*arguments))
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+def test_a_large_constant_changes_no_number(incremental):
+    """On all devices, whether the model closes over it or is given it."""
+    table, x = numbers(300), np.random.default_rng(5).normal(size=(9, 6, WIDTH)).astype("float32")
+
+    def mixed(table, x):
+        weights = jnp.cumsum(table, axis=1)[:6, :6]
+        return jnp.tanh(jnp.einsum("st,ntd->nsd", weights, x)).sum(axis=1)
+
+    noise = Perturbation(Tokens(), Gaussian(sigma=1.0))
+    given, closed_over = (
+        sensitivity(model, params, x, noise, 3, key=jax.random.key(0), incremental=incremental)
+        for model, params in ((mixed, table), (lambda _, x: mixed(table, x), ()))
+    )
+    assert given.mean > 0
+    np.testing.assert_array_equal(given.totals, closed_over.totals)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from jaxsens.measurement.batching import (
     byte_budget,
     make_plan,
     max_batch_within,
+    to_compile,
 )
 
 
@@ -112,3 +114,19 @@ def test_planning_traces_a_model_once():
     for _ in range(3):
         max_batch_within(4000, counting, jnp.ones((4, 2)), example(4))
     assert traces == [(1, 4), (2, 4)]
+
+
+def test_a_model_is_compiled_as_it_is_unless_it_closes_over_a_large_array():
+    table = np.ones((300, 300), np.float32)
+
+    def large(params, x):
+        return x @ jnp.cumsum(table, axis=1)[: x.shape[1], :2]
+
+    def small(params, x):
+        return x @ jnp.ones((8, 2))
+
+    example = jax.ShapeDtypeStruct((8,), jnp.float32)
+    assert to_compile(small, (), example) is small
+    wrapped = to_compile(large, (), example)
+    assert to_compile(large, (), example) is wrapped
+    assert "optimization_barrier" in str(jax.make_jaxpr(wrapped)((), jnp.ones((1, 8))))

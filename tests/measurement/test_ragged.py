@@ -58,7 +58,9 @@ def measure(name, lengths, perturbation=NOISE, num_samples=4):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "roberta" else n for n in MODELS]
+)
 def test_bucket_lengths_change_no_draw(name):
     one, three = measure(name, (16,)), measure(name, (4, 8, 16))
     np.testing.assert_array_equal(one.totals, three.totals)
