@@ -126,7 +126,7 @@ def sensitivity(
         if tolerance is not None:
             (measured,) = random_positions.measure_within([job], tolerance)
         elif positions == "random":
-            measured = random_positions.measure_random(job)
+            (measured,) = random_positions.measure_random([job])
         else:
             measured = exhaustive.measure_all(job)
     return as_estimate(job, measured, tolerance, time.perf_counter() - started)

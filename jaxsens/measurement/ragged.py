@@ -27,7 +27,7 @@ from jaxsens.measurement.estimate import SensitivityEstimate
 from jaxsens.measurement.jobs import ApplyFn, MeasurementJob
 from jaxsens.measurement.lookups import check_ids
 from jaxsens.measurement.preparation import prepare_job
-from jaxsens.measurement.random_positions import measure_within
+from jaxsens.measurement.random_positions import measure_random, measure_within
 from jaxsens.perturbations.perturbation import Perturbation
 from jaxsens.text.buckets import Bucket
 
@@ -125,10 +125,10 @@ def ragged_sensitivity(
                 **options,
             }
 
-    if tolerance is None:
-        parts = [sensitivity(**each, positions=positions) for each in measurable()]
+    if positions == "all":
+        parts = [sensitivity(**each) for each in measurable()]
     else:
-        parts = _within(tolerance, [prepare_job(**each) for each in measurable()])
+        parts = _at_random(tolerance, [prepare_job(**each) for each in measurable()])
     if not parts:
         raise ValueError("which_tokens leaves no token to edit in any sequence")
     longest = max(part.num_positions for part in parts)
@@ -149,12 +149,15 @@ def ragged_sensitivity(
     )
 
 
-def _within(tolerance: float, jobs: list[MeasurementJob]) -> list[SensitivityEstimate]:
-    """The estimate of each bucket, such that all together are within the tolerance."""
+def _at_random(tolerance: float | None, jobs: list[MeasurementJob]) -> list[SensitivityEstimate]:
+    """The estimate of each bucket at random positions, drawn from all of them together.
+
+    With a tolerance, such that all together are within it.
+    """
     if not jobs:
         return []
     with jax.default_matmul_precision(runtime.PRECISION):
-        measured = measure_within(jobs, tolerance)
+        measured = measure_random(jobs) if tolerance is None else measure_within(jobs, tolerance)
     pairs = zip(jobs, measured, strict=True)
     return [as_estimate(job, found, tolerance, seconds=0.0) for job, found in pairs]
 

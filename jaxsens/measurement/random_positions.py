@@ -34,11 +34,11 @@ PILOT_DRAWS = 1000
 _LISTED_DRAWS = 1 << 20
 
 
-def measure_random(job: MeasurementJob) -> Measurement:
-    """Measures S draws of every example, each at a random position."""
-    sample = _Sample([job])
-    sample.extend(int(job.mask.any(axis=1).sum()) * job.spec.num_samples)
-    return sample.measurements()[0]
+def measure_random(jobs: Sequence[MeasurementJob]) -> list[Measurement]:
+    """Measures S draws of every example of all jobs, each at a random position."""
+    sample = _Sample(jobs)
+    sample.extend(sum(int(job.mask.any(axis=1).sum()) * job.spec.num_samples for job in jobs))
+    return sample.measurements()
 
 
 def measure_within(jobs: Sequence[MeasurementJob], tolerance: float) -> list[Measurement]:

@@ -256,6 +256,16 @@ def test_the_mean_is_that_of_all_sequences_whatever_their_buckets():
         assert abs(est.mean - UNEVEN_MEAN) < 4.5 * est.stderr
 
 
+def test_buckets_draw_random_positions_of_their_own():
+    sequences = sequences_of((50, 6, 2), (50, 12, 3))
+    est = measure_parity(sequences, num_samples=3, positions="random")
+    assert est.provenance.positions == "random"
+    assert (est.counts.sum(axis=1) == 3).all()
+    # The same draws in both would fall on the same halves and thirds of a sequence.
+    short, long = est.counts[:50, :6], est.counts[50:].reshape(50, 6, 2).sum(axis=2)
+    assert (short != long).any(axis=1).mean() > 0.5
+
+
 def test_buckets_do_not_change_how_many_draws_a_tolerance_takes():
     few, one = (measure_parity(UNEVEN, tolerance=0.02, lengths=to) for to in ((2, 6, 12), (12,)))
     assert few.provenance.positions == one.provenance.positions == "random"
