@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from jaxsens.core.intervals import REAL_LINE, Bounds, mean_interval, student_interval
+from jaxsens.core.intervals import REAL_LINE, Bounds, Interval, mean_interval, student_interval
 
 from .theory import SETTINGS
 
@@ -19,17 +19,10 @@ BOUNDS: dict[str, Bounds] = {"alignment": (-1.0, 1.0), "attention_per_token": (0
 NEAR = 0.05
 
 
-class MeanOverSeeds(NamedTuple):
+class MeanOverSeeds(Interval):
     """A number over seeds: mean and ends of its 95 % interval; nan if all models diverged."""
 
-    mean: float
-    low: float
-    high: float
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """(low, high)."""
-        return self.low, self.high
+    __slots__ = ()
 
     def __str__(self) -> str:
         return self.text(3)

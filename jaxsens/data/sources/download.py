@@ -5,11 +5,12 @@ fails (`tf.image.encode_png`), for every dataset here. So TFDS fetches and verif
 files, and the readers of this package read them. They are put where `load` looks first next time.
 """
 
+import contextlib
 import logging
 import os
 import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,20 +31,27 @@ def download(root: Path, spec: DatasetSpec) -> Path:
       UnusableSourceError: TFDS does not have the dataset, there is no network, the folder cannot
         be written, or the checksum of a file is not the official one.
     """
-    try:
+    with unusable_if_it_fails():
         with quiet():
             import tensorflow_datasets as tfds
 
             url_infos = tfds.builder_cls(spec.tfds_name).url_infos
         wanted = {u: info for u, info in url_infos.items() if info.filename not in _NOT_NEEDED}
         fetch(wanted, root / spec.name)
+    return root / spec.name
+
+
+@contextlib.contextmanager
+def unusable_if_it_fails() -> Iterator[None]:
+    """A download: whatever goes wrong in it is an `UnusableSourceError`."""
+    try:
+        yield
     except UnusableSourceError:
         raise
     except Exception as error:  # network, disk, checksum, archive: to the caller all the same
         raise UnusableSourceError(
             f"the download failed ({type(error).__name__}: {first_line(error)})"
         ) from None
-    return root / spec.name
 
 
 def fetch(url_infos: Mapping[str, Any], folder: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from jaxsens.data.errors import UnusableSourceError
 from jaxsens.data.sources import download
-from jaxsens.data.sources.tfds import first_line, quiet
+from jaxsens.data.sources.tfds import quiet
 from jaxsens.data.text.files import MAX_FILE
 from jaxsens.data.text.spec import TextSpec
 
@@ -32,18 +32,12 @@ def fetch_text(root: Path, spec: TextSpec) -> Path:
         file is not the official one.
     """
     folder = root / spec.name
-    try:
+    with download.unusable_if_it_fails():
         url_infos = addresses(spec)
         download.fetch(url_infos, folder)
         for name in spec.archive_files:
             if name.endswith(".zip"):
                 _unzip(folder / name)
-    except UnusableSourceError:
-        raise
-    except Exception as error:  # network, disk, checksum, archive: to the caller all the same
-        raise UnusableSourceError(
-            f"the download failed ({type(error).__name__}: {first_line(error)})"
-        ) from None
     return folder
 
 
