@@ -216,7 +216,7 @@ def _lead(operation: Operation, entries: Sequence[Array]) -> Float[Array, "..."]
         # The next key decides where all before it are equal.
         return functools.reduce(lambda later, key: jnp.where(key == 0, later, key), steps[::-1])
     axis = next(params[key] for key in ("axis", "reduction_dimension", "axes") if key in params)
-    axis = axis[0] if isinstance(axis, tuple) else axis % first.ndim
+    axis = int(axis[0] if isinstance(axis, tuple) else axis % first.ndim)
     is_least = name == "argmin" or not params.get("is_max_k", True)
     of_all = _steps(jnp.sort(first if is_least else -first, axis=axis), axis)
     return lax.slice_in_dim(of_all, 0, min(params.get("k", 1), of_all.shape[axis]), axis=axis)

