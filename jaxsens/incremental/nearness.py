@@ -53,6 +53,8 @@ _Entries = Callable[[Operand], Array]
 def entry_size(value: Array) -> Float[Array, ""]:
     """How large the entries of an array are that are finite and not 0; 0 if none is."""
     flat = jnp.abs(value.reshape(-1))
+    if not flat.size:
+        return jnp.float32(0)
     flat = flat[:: -(-flat.size // _LOOKED_AT)]
     is_some = jnp.isfinite(flat) & (flat > 0)
     ordered = jnp.sort(jnp.where(is_some, flat, jnp.inf)).astype(jnp.float32)

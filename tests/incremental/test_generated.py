@@ -25,9 +25,10 @@ ALONE = {
 }
 
 
-#: A chain whose every edit meets a jump: sums of small integers, `rem`, then `searchsorted` among
-#: integers. Whole passes decide all of its edits, which is right, and saves nothing.
-ALL_TIES = 289
+#: Chains whose every edit meets a jump: sums of small integers, `rem`, then `searchsorted` among
+#: integers; the bits of a running sum, the last of which rounding decides. Whole passes decide all
+#: of their edits, which is right, and saves nothing.
+ALL_TIES = {289, 1647}
 
 
 def wrong_chains(seeds):
@@ -37,7 +38,7 @@ def wrong_chains(seeds):
         chain = make_chain(seed)
         with chain.precision():
             fault = first_wrong(chain, chain.x, chain.grid, seed=seed)
-        expected = "every edit is in doubt" if seed == ALL_TIES else None
+        expected = "every edit is in doubt" if seed in ALL_TIES else None
         found += [f"{chain}: {fault}"] if fault != expected else []
     return found
 

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 from jaxsens import Tokens
-from jaxsens.incremental import make_program, program
+from jaxsens.incremental import make_program, nearness, program
 from tests.incremental.generated import first_wrong
 
 #: Small integers: the mean of a channel is often the very value of one of its entries.
@@ -142,3 +142,8 @@ def test_two_sides_that_agree_are_no_jump(f):
     clean = made.clean((), jnp.asarray(PIXELS), ())
     edits = jnp.asarray(np.random.default_rng(0).integers(0, 5, (9, 1, 4)), jnp.uint8)
     assert not jax.vmap(lambda at, new: made.edit(clean, 0, at, new)[1])(jnp.arange(9), edits).any()
+
+
+def test_nothing_has_no_size():
+    assert nearness.entry_size(jnp.zeros((0, 3))) == 0
+    assert nearness.entry_size(jnp.asarray([0.0, jnp.inf, -2.0])) == 2
