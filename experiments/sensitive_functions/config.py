@@ -1,0 +1,146 @@
+"""The flags of the experiment `sensitive_functions`; those of a part begin with its name."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from jaxsens.cli.bounds import Count, Decay, Depth, Draws, Epochs, Range, Rate, Runs, Seed, Several
+from jaxsens.cli.config import ExperimentConfig
+from jaxsens.core import memory
+from jaxsens.models import BitTransformer
+
+from .functions import CONTROLS, Function
+from .parts import PARTS, Part
+from .training import BitTask
+
+Length = Annotated[int, Range(2, 10**6)]
+Lengths = Annotated[tuple[Length, ...], Several(at_least=2)]
+
+
+@dataclass(frozen=True)
+class Config(ExperimentConfig):
+    """Flags of the experiment: defaults are the paper's."""
+
+    parts: Annotated[tuple[Part, ...], Several()] = PARTS
+    """Which parts to run."""
+
+    # --- Shared by all parts -----------------------------------------------------------------
+    width: Annotated[int, Range(2, 10**5)] = 128
+    """Of the transformers."""
+    layers: Depth = 2
+    """Of the transformers."""
+    heads: Count = 2
+    """Of their attention."""
+    tied: bool = True
+    """Whether all layers start from the same weights, as in the released code."""
+    batch: Count = 1024
+    """Inputs drawn for a step."""
+    learning_rate: Rate = 3e-4
+    """AdamW's."""
+    weight_decay: Decay = 0.1
+    """AdamW's, on all parameters."""
+    epsilon: Annotated[float, Range(0, 1e3, "()")] = 0.02
+    """Size of the noise on a weight: sharpness is on the sphere of radius ε√p."""
+    num_directions: Annotated[int, Range(2, 10_000, because="an interval needs two")] = 10
+    """Draws of the weights for each model."""
+    num_inputs: Annotated[int, Range(2, 2**24)] = 4096
+    """Inputs to measure on: all 2ⁿ if they are no more, else as many uniform ones."""
+    sharpness: Literal["definition", "released"] = "definition"
+    """Mean squared change of the output on a sphere, or 4·(increase of the loss) by Gaussians."""
+    seed: Seed = 0
+    """The first of the seeds."""
+    block: Count = 16
+    """Runs that are vmapped together."""
+
+    # --- scaling: Figs 1, 5 to 8 -------------------------------------------------------------
+    scaling_lengths: Lengths = tuple(range(4, 31))
+    """Lengths n of PARITY."""
+    scaling_control_lengths: Lengths = tuple(range(4, 31))
+    """Lengths n of MAJORITY, FIRST and MEAN."""
+    scaling_seeds: Runs = 10
+    """Runs of PARITY at each length."""
+    scaling_control_seeds: Runs = 10
+    """Runs of each other function at each length."""
+    scaling_steps: Epochs = 10_000
+    """Of every run."""
+    scaling_long_lengths: Annotated[tuple[Length, ...], Several(at_least=0)] = ()
+    """Lengths of a narrow model of the other functions."""
+    scaling_long_width: Annotated[int, Range(2, 10**5)] = 4
+    """Of the narrow model; its batches are of 128 inputs at most."""
+
+    # --- tradeoff: Figs 2, 9, 10 -------------------------------------------------------------
+    tradeoff_lengths: Lengths = tuple(range(4, 26))
+    """Lengths n."""
+    tradeoff_functions: Annotated[tuple[Function, ...], Several()] = ("parity", *CONTROLS)
+    """Functions."""
+    tradeoff_decays: Annotated[tuple[Decay, ...], Several(at_least=2)] = (0.0, 0.1, 0.2, 0.3, 0.4)
+    """Weight decays."""
+    tradeoff_rates: Annotated[tuple[Rate, ...], Several()] = (1e-4, 3e-4, 5e-4)
+    """Learning rates."""
+    tradeoff_seeds: Count = 3
+    """Runs of PARITY at each length, decay and rate."""
+    tradeoff_control_seeds: Count = 1
+    """Runs of the other functions at each length, decay and rate."""
+    tradeoff_steps: Epochs = 10_000
+    """Of every run."""
+
+    # --- dynamics: Figs 3, 12 to 14 ----------------------------------------------------------
+    dynamics_length: Length = 25
+    """Bits of PARITY."""
+    dynamics_decays: Annotated[tuple[Decay, ...], Several()] = (0.0, 0.1, 0.2, 0.3)
+    """Weight decays."""
+    dynamics_rate: Rate = 3e-4
+    """Learning rate."""
+    dynamics_seeds: Runs = 101
+    """Runs of each decay."""
+    dynamics_steps: Epochs = 20_000
+    """Of every run."""
+    dynamics_every: Epochs = 100
+    """Steps between two measurements."""
+    dynamics_directions: Draws = 500
+    """Draws of the weights at every measurement, the same ones along a run."""
+    dynamics_inputs: Annotated[int, Range(2, 2**24)] = 1024
+    """Inputs at every measurement."""
+
+    def check(self) -> None:
+        """Raises ValueError for models that do not exist or do not fit into memory."""
+        if self.width % (2 * self.heads) or self.width % 2:
+            raise ValueError(
+                f"width must be a multiple of 2 and of heads; got width={self.width}, "
+                f"heads={self.heads}"
+            )
+        seeds = max(self.scaling_seeds, self.tradeoff_seeds, self.dynamics_seeds)
+        if self.seed + seeds > 2**32:
+            raise ValueError(
+                f"the {seeds} seeds from seed={self.seed} on must be below {2**32}; choose a "
+                f"--seed of at most {2**32 - seeds}"
+            )
+        for part in self.parts:
+            if part in self._longest:
+                self._require_memory(part, self._longest[part])
+
+    @property
+    def _longest(self) -> dict[str, int]:
+        scaling = max(*self.scaling_lengths, *self.scaling_control_lengths)
+        return {
+            "scaling": scaling,
+            "tradeoff": max(self.tradeoff_lengths),
+            "dynamics": self.dynamics_length,
+            "inequality": scaling,
+        }
+
+    def _require_memory(self, part: str, n: int) -> None:
+        """Attention weights and tokens of a block of runs, kept for the gradients, in float32."""
+        per_input = self.layers * n * (2 * self.heads * n + 8 * self.width)
+        inputs = max(self.batch, min(self.num_inputs, 1024))
+        memory.require(
+            4 * self.block * inputs * per_input,
+            f"{part}: training {self.block} transformers of n={n} bits, width={self.width}, with "
+            f"batches of {self.batch}",
+            remedy="choose shorter lengths or a smaller --block",
+        )
+
+    def task(self, n: int) -> BitTask:
+        """What runs of one length share."""
+        return BitTask(
+            BitTransformer(n, self.width, self.layers, self.heads), self.batch, self.tied
+        )
