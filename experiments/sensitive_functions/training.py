@@ -119,6 +119,8 @@ def values_of(
     """What a lane is fitted to."""
     if lane.table is not None:
         return lane.table[points]
+    if lane.function is None:
+        raise ValueError("a lane needs a function or a table; got neither")
     return jnp.take(all_values(bits), lane.function, axis=1)
 
 

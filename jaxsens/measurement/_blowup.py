@@ -42,8 +42,7 @@ class Blowup:
     @property
     def per_layer(self) -> dict[str, Float[np.ndarray, " n"]]:
         """τ_k of every example."""
-        one = 1.0 if self.kind == "definition" else 0.0
-        return {name: one + gain.max(axis=1) for name, gain in self.gains.items()}
+        return {name: factor_of(gain, self.kind) for name, gain in self.gains.items()}
 
     @property
     def per_example(self) -> Float[np.ndarray, " n"]:
@@ -125,6 +124,11 @@ def gains_of(
     with nn.intercept_methods(watch):
         model.apply(variables, x, *args, **kwargs)
     return gains
+
+
+def factor_of(gain: Any, kind: Kind) -> Any:
+    """τ_k of every example, (n,), from the gains (n, T_k) of a layer norm: NumPy's or JAX's."""
+    return gain.max(axis=1) + (1.0 if kind == "definition" else 0.0)
 
 
 def _gain(y: Float[Array, "n *T d"], epsilon: float, kind: Kind) -> Float[Array, "n _"]:
