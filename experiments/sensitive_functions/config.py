@@ -101,6 +101,65 @@ class Config(ExperimentConfig):
     dynamics_inputs: Annotated[int, Range(2, 2**24)] = 1024
     """Inputs at every measurement."""
 
+    # --- generalisation: Figs 4, 15 ----------------------------------------------------------
+    generalisation_bits: Annotated[int, Range(2, 16)] = 10
+    """Bits of the random functions."""
+    generalisation_sizes: Annotated[tuple[Count, ...], Several()] = (128, 256, 512, 1024)
+    """Training inputs; each number divides the largest."""
+    generalisation_random_sizes: Annotated[tuple[Count, ...], Several()] = (256,)
+    """Sizes at which random extensions are retrained too."""
+    generalisation_functions: Runs = 10
+    """Random functions."""
+    generalisation_subsets: Count = 10
+    """Sets of training inputs and first weights for each function."""
+    generalisation_retrain_seeds: Count = 5
+    """Runs on the whole table of each function that was learned, or extended at random."""
+    generalisation_rate: Rate = 3e-4
+    """Learning rate."""
+    generalisation_steps: Epochs = 10_000
+    """Of every run."""
+
+    # --- scratchpad: Fig. 11 -----------------------------------------------------------------
+    scratchpad_lengths: Annotated[tuple[Length, ...], Several(at_least=2)] = (
+        *(4, 5, 6, 7, 9, 10, 13, 15, 18, 22, 27, 33, 40, 48, 58, 70, 85, 103, 125, 151, 183, 221),
+        *(268, 324, 393, 475, 576, 698, 845, 1024),
+    )
+    """Lengths n; the released ones are 30 from 4 to 1024."""
+    scratchpad_width: Annotated[int, Range(2, 10**5)] = 32
+    """Of the encoder and decoder."""
+    scratchpad_batch: Count = 128
+    """Inputs drawn for a step."""
+    scratchpad_rate: Rate = 3e-4
+    """Learning rate."""
+    scratchpad_seeds: Runs = 10
+    """Runs at each length."""
+    scratchpad_steps: Epochs = 10_000
+    """Of every run, whatever its length."""
+    scratchpad_strings: Count = 1024
+    """Inputs of each run that are decoded, and on which its sharpness is measured."""
+
+    # --- random-init: Section 5 --------------------------------------------------------------
+    random_init_bits: Annotated[tuple[Annotated[int, Range(2, 16)], ...], Several()] = (7, 10)
+    """Bits of the networks with random weights."""
+    random_init_widths: Annotated[tuple[Length, ...], Several()] = (32, 128)
+    """Widths of the networks."""
+    random_init_networks: Runs = 1_000
+    """Networks of each kind and size."""
+
+    # --- length: Section 5 -------------------------------------------------------------------
+    length_trained: Length = 20
+    """The longest inputs of training; all lengths up to it are trained on."""
+    length_asked: Annotated[tuple[Length, ...], Several()] = (24, 28, 32, 40)
+    """Longer lengths."""
+    length_rate: Rate = 3e-4
+    """Learning rate."""
+    length_seeds: Runs = 10
+    """Runs of each function."""
+    length_steps: Epochs = 30_000
+    """Of every run."""
+    length_inputs: Annotated[int, Range(2, 2**24)] = 2_048
+    """Inputs of each length that are asked."""
+
     def check(self) -> None:
         """Raises ValueError for models that do not exist or do not fit into memory."""
         if self.width % (2 * self.heads) or self.width % 2:
@@ -114,9 +173,47 @@ class Config(ExperimentConfig):
                 f"the {seeds} seeds from seed={self.seed} on must be below {2**32}; choose a "
                 f"--seed of at most {2**32 - seeds}"
             )
+        self._check_generalisation()
+        self._check_random_init()
+        if min(self.length_asked) <= self.length_trained:
+            raise ValueError(
+                f"length_asked must be longer than length_trained={self.length_trained}; got "
+                f"{min(self.length_asked)}"
+            )
+        if self.scratchpad_width % (2 * self.heads):
+            raise ValueError(
+                f"scratchpad_width must be a multiple of 2 and of heads; got "
+                f"{self.scratchpad_width} and {self.heads}"
+            )
         for part in self.parts:
             if part in self._longest:
                 self._require_memory(part, self._longest[part])
+
+    def _check_generalisation(self) -> None:
+        sizes, bits = self.generalisation_sizes, self.generalisation_bits
+        if max(sizes) > 2**bits or any(max(sizes) % size for size in sizes):
+            raise ValueError(
+                f"generalisation_sizes must be at most 2^{bits} = {2**bits} and divide the "
+                f"largest; got {', '.join(map(str, sizes))}"
+            )
+        if unknown := sorted({*self.generalisation_random_sizes} - {*sizes}):
+            raise ValueError(
+                f"generalisation_random_sizes has {unknown[0]}, which is not among "
+                f"generalisation_sizes ({', '.join(map(str, sizes))})"
+            )
+
+    def _check_random_init(self) -> None:
+        if odd := [width for width in self.random_init_widths if width % (2 * self.heads)]:
+            raise ValueError(
+                f"random_init_widths must be multiples of 2 and of heads; got {odd[0]} and "
+                f"{self.heads}"
+            )
+        bits = max(self.random_init_bits)
+        memory.require(
+            8 * self.random_init_networks * 2**bits,
+            f"random-init: outputs of {self.random_init_networks} networks of {bits} bits",
+            remedy="choose fewer --random-init-networks or fewer bits",
+        )
 
     @property
     def _longest(self) -> dict[str, int]:
@@ -125,6 +222,8 @@ class Config(ExperimentConfig):
             "scaling": scaling,
             "tradeoff": max(self.tradeoff_lengths),
             "dynamics": self.dynamics_length,
+            "generalisation": self.generalisation_bits,
+            "length": max(self.length_asked),
             "inequality": scaling,
         }
 
