@@ -70,7 +70,6 @@ PRESETS = {
         scratchpad_seeds=2,
         scratchpad_steps=600,
         scratchpad_strings=256,
-        random_init_bits=(7,),
         random_init_widths=(32,),
         random_init_networks=64,
         length_trained=4,

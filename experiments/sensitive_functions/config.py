@@ -121,10 +121,10 @@ class Config(ExperimentConfig):
 
     # --- scratchpad: Fig. 11 -----------------------------------------------------------------
     scratchpad_lengths: Annotated[tuple[Length, ...], Several(at_least=2)] = (
-        *(4, 5, 6, 7, 9, 10, 13, 15, 18, 22, 27, 33, 40, 48, 58, 70, 85, 103, 125, 151, 183, 221),
-        *(268, 324, 393, 475, 576, 698, 845, 1024),
+        *(4, 5, 6, 7, 9, 10, 13, 15, 18, 22, 27, 33, 40, 48, 58, 70, 85, 103, 125, 151, 183, 222),
+        *(269, 325, 394, 477, 577, 699, 846, 1024),
     )
-    """Lengths n; the released ones are 30 from 4 to 1024."""
+    """Lengths n: 30 from 4 to 1024, as many as released, at even distances of their logarithms."""
     scratchpad_width: Annotated[int, Range(2, 10**5)] = 32
     """Of the encoder and decoder."""
     scratchpad_batch: Count = 128

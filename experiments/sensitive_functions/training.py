@@ -24,7 +24,7 @@ from jaxsens.models import BitTransformer
 from jaxsens.models.tokens.bit_transformer import tie_layers
 from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.training.checkpoints import training_identity
-from jaxsens.training.lanes import LaneState
+from jaxsens.training.lanes import LaneState, LaneTask
 from jaxsens.training.trainer import TrainingDivergedError
 
 from .._common.lanes import Measure, train_lanes
@@ -137,7 +137,7 @@ def make_lanes(runs: Sequence[Run]) -> Lanes:
 def train_stage(
     folder: RunFolder,
     name: str,
-    task: BitTask,
+    task: LaneTask,
     lanes: Lanes,
     *,
     runs: Any,
@@ -206,7 +206,7 @@ def finite_or_none(values: Any) -> list[Any]:
     return listed
 
 
-def _batch_losses(task: BitTask, lanes: Lanes) -> Callable[[int, LaneState], dict[str, list[Any]]]:
+def _batch_losses(task: LaneTask, lanes: Lanes) -> Callable[[int, LaneState], dict[str, list[Any]]]:
     losses = jax.jit(jax.vmap(task.loss, in_axes=(0, 0, None)))
 
     def measure(step: int, state: LaneState) -> dict[str, list[Any]]:
