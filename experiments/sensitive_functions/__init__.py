@@ -143,7 +143,12 @@ COST = {
 
 
 def load(config: Config, data_dir: Path | None) -> None:
-    """Nothing to load: all inputs are bits."""
+    """Nothing to load: all inputs are bits.
+
+    Raises:
+      ValueError: the scratchpads do not fit into memory.
+    """
+    config.require_scratchpad_memory()
 
 
 def run(config: Config, data: None, folder: RunFolder) -> Findings:

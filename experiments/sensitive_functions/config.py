@@ -238,6 +238,19 @@ class Config(ExperimentConfig):
             remedy="choose shorter lengths or a smaller --block",
         )
 
+    def require_scratchpad_memory(self) -> None:
+        """Raises ValueError if training at the longest length does not fit, a run at a time."""
+        if "scratchpad" not in self.parts:
+            return
+        n = max(self.scratchpad_lengths)
+        # An encoder's layer attends once, a decoder's twice.
+        per_input = 3 * self.layers * n * (2 * self.heads * n + 8 * self.scratchpad_width)
+        memory.require(
+            4 * self.scratchpad_batch * per_input,
+            f"scratchpad: training on n={n} bits with batches of {self.scratchpad_batch}",
+            remedy="choose shorter --scratchpad-lengths or a smaller --scratchpad-batch",
+        )
+
     def task(self, n: int) -> BitTask:
         """What runs of one length share."""
         return BitTask(

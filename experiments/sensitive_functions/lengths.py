@@ -124,6 +124,7 @@ def values_of(
     lane: Lanes, bits: Int[Array, "b n"], visible: Bool[Array, "b n"]
 ) -> Float[Array, " b"]:
     """The lane's function of the visible bits, 0 or 1."""
+    assert lane.function is not None
     lengths = visible.sum(axis=1)
     ones = jnp.where(visible, bits, 0).sum(axis=1)
     start = jnp.argmax(visible, axis=1)

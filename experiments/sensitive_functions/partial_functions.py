@@ -15,6 +15,7 @@ so that sizes differ in nothing else. So do a learned and a random extension in 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import jax
@@ -177,13 +178,13 @@ def partial_functions(config: Config) -> list[Partial]:
 def learned_extensions(config: Config, folder: RunFolder) -> list[Extension]:
     """Step 1: trains on all partial functions, or reads what was learned."""
     partials, task = partial_functions(config), _task(config)
-    largest = max(partial.size for partial in partials)
+    largest = max(p.size for p in partials)
     choice = [p.function * config.generalisation_subsets + p.subset for p in partials]
     lanes = _lanes(
         config,
         stage_key(config.seed, _FIT),
         choice,
-        [partial.target for partial in partials],
+        [p.target for p in partials],
         # Repeated to one length: drawing from it is drawing from the set itself.
         np.stack([np.tile(p.points, largest // p.size) for p in partials]),
     )
@@ -200,9 +201,9 @@ def learned_extensions(config: Config, folder: RunFolder) -> list[Extension]:
         )
         bits = bits_of(jnp.arange(2**task.model.length, dtype=jnp.int32), task.model.length)
         with jax.default_matmul_precision("highest"):
-            apply = jax.jit(lambda params: task.model.apply(params, bits) > 0.5)
-            tables = jax.lax.map(apply, state.params)
-        return [_text(table) for table in np.asarray(tables)]
+            outputs = jax.jit(partial(jax.lax.map, lambda params: task.model.apply(params, bits)))
+            tables = np.asarray(outputs(state.params)) > 0.5
+        return [_text(table) for table in tables]
 
     texts = cached_stage(folder, "generalisation, learned functions", learned)
     return [Extension(p, _table(text)) for p, text in zip(partials, texts, strict=True)]

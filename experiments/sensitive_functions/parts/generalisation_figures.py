@@ -1,6 +1,7 @@
 """Figures of the part `generalisation`: sensitivity by size, degrees, sharpness."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -82,7 +83,7 @@ def _draw_sensitivity(fits: Sequence[Extension]) -> Drawing:
     return fig
 
 
-def _mark(axes: Axes, x: float, values: Sequence[float], look: dict[str, str]) -> None:
+def _mark(axes: Axes, x: float, values: Sequence[float], look: dict[str, Any]) -> None:
     mean = over_seeds(values)
     error = [[mean.mean - mean.low], [mean.high - mean.mean]] if len(values) > 1 else None
     axes.errorbar(x, mean.mean, error, linestyle="none", capsize=3, markersize=6, **look)

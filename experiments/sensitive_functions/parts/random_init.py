@@ -160,7 +160,9 @@ def _figure(drawn: dict[Size, dict[Kind, Drawn]], folder: RunFolder) -> Figure:
         return over_seeds(of["median"]["sensitivity"], (0.0, np.inf))
 
     groups = [f"{n} bits,\nwidth {width}" for n, width in drawn]
-    series = {kind: [bar(kinds[kind]) for kinds in drawn.values()] for kind in KINDS}
+    series: dict[str, list[Interval]] = {
+        kind: [bar(kinds[kind]) for kinds in drawn.values()] for kind in KINDS
+    }
     return saved_figure(
         grouped_bars(groups, series, ylabel="Average sensitivity"),
         folder,

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as Drawing
 
 from jaxsens.core.intervals import Interval, student_half_width
 from jaxsens.figures.style import PALETTE, new_figure, styled
-from jaxsens.reporting.results import Claim, Figure, Table
+from jaxsens.reporting.results import Cell, Claim, Figure, Table
 from jaxsens.reporting.run_folder import RunFolder
 
 from ..._common.claims import number_or_none
@@ -137,7 +137,7 @@ def writes_strings(points: Sequence[Point]) -> Claim:
 
 
 def _table(points: Sequence[Point]) -> Table:
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for point in points:
         sharp = [
             text_of(over_seeds([run.sharpness(kind) for run in point.learnt]))
