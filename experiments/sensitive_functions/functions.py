@@ -41,7 +41,7 @@ def all_values(bits: Int[Array, "b n"]) -> Float[Array, "b 4"]:
     [[0.0, 0.0, 1.0, 0.5], [1.0, 1.0, 1.0, 0.75]]
     """
     n, ones = bits.shape[1], bits.sum(axis=1)
-    values = (ones % 2, 2 * ones > n, bits[:, 0], ones / jnp.float32(n))
+    values = (ones % 2, 2 * ones > n, bits[:, 0], ones.astype(jnp.float32) / n)
     return jnp.stack([value.astype(jnp.float32) for value in values], axis=1)
 
 

@@ -9,7 +9,8 @@ Assumption: runs of one stage take equally many steps, and lanes in blocks of on
 part of what decides their bits.
 """
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -206,13 +207,16 @@ def finite_or_none(values: Any) -> list[Any]:
     return listed
 
 
-def _batch_losses(task: LaneTask, lanes: Lanes) -> Callable[[int, LaneState], dict[str, list[Any]]]:
-    losses = jax.jit(jax.vmap(task.loss, in_axes=(0, 0, None)))
-
+def _batch_losses(task: BitTask, lanes: Lanes) -> Measure:
     def measure(step: int, state: LaneState) -> dict[str, list[Any]]:
-        return {"loss": finite_or_none(losses(state.params, lanes, jnp.int32(step)))}
+        return {"loss": finite_or_none(_losses(task, state.params, lanes, jnp.int32(step)))}
 
     return measure
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _losses(task: BitTask, params: Any, lanes: Lanes, step: Int[Array, ""]) -> Float[Array, " L"]:
+    return jax.vmap(task.loss, in_axes=(0, 0, None))(params, lanes, step)
 
 
 def _smallest(losses: Sequence[float | None]) -> float:
