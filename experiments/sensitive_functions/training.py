@@ -207,7 +207,7 @@ def finite_or_none(values: Any) -> list[Any]:
     return listed
 
 
-def _batch_losses(task: BitTask, lanes: Lanes) -> Measure:
+def _batch_losses(task: LaneTask, lanes: Lanes) -> Measure:
     def measure(step: int, state: LaneState) -> dict[str, list[Any]]:
         return {"loss": finite_or_none(_losses(task, state.params, lanes, jnp.int32(step)))}
 
@@ -215,7 +215,7 @@ def _batch_losses(task: BitTask, lanes: Lanes) -> Measure:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _losses(task: BitTask, params: Any, lanes: Lanes, step: Int[Array, ""]) -> Float[Array, " L"]:
+def _losses(task: LaneTask, params: Any, lanes: Lanes, step: Int[Array, ""]) -> Float[Array, " L"]:
     return jax.vmap(task.loss, in_axes=(0, 0, None))(params, lanes, step)
 
 

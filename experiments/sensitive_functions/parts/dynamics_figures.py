@@ -1,7 +1,6 @@
 """The figure of the part `dynamics`: raw curves and their mean, aligned at the drop of the loss."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -10,29 +9,11 @@ from matplotlib.figure import Figure as Drawing
 
 from jaxsens.figures.style import GREY, PALETTE, new_figure, styled
 
-
-class AlignedCurve(Protocol):
-    """A run that is drawn."""
-
-    @property
-    def steps(self) -> Int[np.ndarray, " m"]:
-        """At which it was measured."""
-
-    @property
-    def measured(self) -> dict[str, Float[np.ndarray, " m"]]:
-        """Every measure at these steps."""
-
-    @property
-    def dropped(self) -> int | None:
-        """The measurement that is step 0."""
-
-    @property
-    def plateau(self) -> int:
-        """The last measurement of the plateau."""
+from .dynamics_curves import Curve
 
 
 @styled
-def draw(curves: Sequence[AlignedCurve], kind: str) -> Drawing:
+def draw(curves: Sequence[Curve], kind: str) -> Drawing:
     """Loss, sharpness, blow-up and norm."""
     sharp = "sharpness" if kind == "definition" else "released"
     panels = {
@@ -53,7 +34,7 @@ def draw(curves: Sequence[AlignedCurve], kind: str) -> Drawing:
     return fig
 
 
-def _draw_panel(axes: Axes, curves: Sequence[AlignedCurve], name: str, color: str) -> None:
+def _draw_panel(axes: Axes, curves: Sequence[Curve], name: str, color: str) -> None:
     aligned = [(c.steps - c.steps[c.dropped], c) for c in curves if c.dropped is not None]
     origin = np.mean([c.steps[c.dropped] for _, c in aligned]) if aligned else 0.0
     for curve in (curve for curve in curves if curve.dropped is None):
