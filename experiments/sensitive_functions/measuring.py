@@ -32,7 +32,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from jaxsens import Gaussian
 from jaxsens.boolean import weight_by_degree
 from jaxsens.boolean.points import neighbour
-from jaxsens.measurement._blowup import Kind, factor_of, gains_of
+from jaxsens.measurement.layer_norm_gains import Kind, factor_of, gains_of
 from jaxsens.models import BitTransformer
 from jaxsens.models.tokens.bit_transformer import POSITIONS
 from jaxsens.perturbations import weight_noise
