@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxsens import Gaussian, Sphere
+from jaxsens import Gaussian
 from jaxsens.models import ScratchpadTransformer
 from jaxsens.models.tokens.bit_transformer import prefix_parities, written_by
 from jaxsens.perturbations import weight_noise
@@ -191,20 +191,27 @@ def measure_lane(asked: Asked, params: Any, key: PRNGKeyArray) -> dict[str, Arra
     loss = jnp.mean(jnp.square(clean - targets))
     radius = asked.epsilon * math.sqrt(num_parameters(params))
 
+    zeros = jax.tree.map(jnp.zeros_like, params)
+
     def draw(number: Int[Array, ""]) -> dict[str, Array]:
         xi = weight_noise.directions(purposes[1], number, params)
+        direction = weight_noise.perturb(Gaussian(sigma=1.0), xi, zeros, selected)
+        norm = jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in direction))
 
-        def noisy(noise: Sphere | Gaussian) -> Float[Array, "m n"]:
-            moved = weight_noise.perturb(noise, xi, params, selected)
-            return outputs(weight_noise.with_weights(params, selected, moved))
+        def scaled(scale: Float[Array, ""]) -> dict[str, Array]:
+            moved = weight_noise.with_weights(zeros, selected, [scale * d for d in direction])
+            noisy = outputs(jax.tree.map(jnp.add, params, moved))
+            change = 4 * jnp.square(noisy - clean)
+            return {
+                "change": jnp.mean(change),
+                "last": jnp.mean(change[:, -1]),
+                "increase": 4 * (jnp.mean(jnp.square(noisy - targets)) - loss),
+            }
 
-        change = 4 * jnp.square(noisy(Sphere(radius)) - clean)
-        squares = jnp.square(noisy(Gaussian(sigma=asked.epsilon)) - targets)
-        return {
-            "change": jnp.mean(change),
-            "last": jnp.mean(change[:, -1]),
-            "increase": 4 * (jnp.mean(squares) - loss),
-        }
+        # One program for both noises: the model is compiled once for them.
+        found = jax.lax.map(scaled, jnp.stack([radius / norm, jnp.full_like(norm, asked.epsilon)]))
+        sphere, gaussian = (jax.tree.map(lambda of, i=i: of[i], found) for i in (0, 1))
+        return {**sphere, "increase": gaussian["increase"]}
 
     draws = jax.lax.map(draw, jnp.arange(asked.num_directions))
     written = jax.lax.map(lambda x: written_by(model, params, x[None])[0], bits, batch_size=chunk)

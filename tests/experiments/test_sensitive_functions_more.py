@@ -224,7 +224,7 @@ def test_sharpness_is_ordered_with_sensitivity_within_each_function():
 
 
 def test_sharpness_of_a_scratchpad_is_that_of_the_library():
-    model, asked_strings = ScratchpadTransformer(3, 8), 16
+    model, asked_strings = ScratchpadTransformer(3, 8, layers=1), 16
     bits = jnp.zeros((1, 3), jnp.int32)
     params = jax.jit(model.init)(jax.random.key(0), bits, bits)
     asked = scratchpads.Asked(model, 0.1, 3, asked_strings)
@@ -328,7 +328,7 @@ def test_the_better_constant(name, n):
 
 
 def test_a_model_that_says_0_is_right_as_often_as_the_value_is_0():
-    model = BitTransformer(4, 4)
+    model = BitTransformer(4, 4, layers=1)
     params = jax.jit(model.init)(KEY, jnp.zeros((1, 4), jnp.int32))
     zeros = jax.tree.map(lambda leaf: jnp.zeros((2, *leaf.shape)), params)
     places = jnp.array([FUNCTIONS.index(name) for name in ("parity", "majority")])
@@ -361,7 +361,7 @@ def test_claims_about_longer_inputs(of_parity, trained, fails, better):
 
 TINY = (
     "--exp sensitive-functions --parts generalisation scratchpad random-init length --width 4 "
-    "--heads 1 --batch 4 --block 4 --num-directions 2 --generalisation-bits 3 "
+    "--layers 1 --heads 1 --batch 4 --block 4 --num-directions 2 --generalisation-bits 3 "
     "--generalisation-sizes 1 2 --generalisation-random-sizes 2 --generalisation-functions 2 "
     "--generalisation-steps 3 --scratchpad-lengths 2 3 --scratchpad-width 4 --scratchpad-steps 2 "
     "--scratchpad-seeds 2 --scratchpad-batch 4 --scratchpad-strings 4 --random-init-bits 3 "
@@ -370,32 +370,33 @@ TINY = (
 )
 
 
-def test_a_tiny_run_stopped_on_the_way_ends_with_the_same_bits(tmp_path, monkeypatch, check_claims):
-    def results(name):
-        return json.loads((tmp_path / name / "results.json").read_text())
+def run_in(name, tmp_path):
+    assert main([*TINY.split(), "--workdir", name]) == 0
+    return json.loads((tmp_path / name / "results.json").read_text())
 
-    assert main([*TINY.split(), "--workdir", "whole"]) == 0
-    whole = results("whole")
-    check_claims(whole["claims"])
-    assert set(whole["values"]) == {"generalisation", "scratchpad", "random-init", "length"}
-    for figure in whole["figures"]:
-        assert (tmp_path / "whole" / figure["file"]).stat().st_size > 5_000
 
+def test_a_tiny_run(tmp_path, check_claims):
+    results = run_in("run", tmp_path)
+    check_claims(results["claims"])
+    assert set(results["values"]) == {"generalisation", "scratchpad", "random-init", "length"}
+    assert len(results["tables"]) == 4
+    for figure in results["figures"]:
+        assert (tmp_path / "run" / figure["file"]).stat().st_size > 5_000
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_ends_with_the_same_bits(tmp_path, monkeypatch):
     def stop(*args, **kwargs):
         raise RuntimeError("stopped")
 
-    places = (
-        (generalisation, "retrained"),
-        (scratchpads, "measure_lanes"),
-        (lengths, "accuracies"),
-    )
-    for stopped_in, function in places:
+    places = [(generalisation, "retrained"), (scratchpads, "measure_lanes")]
+    for stopped_in, function in [*places, (lengths, "accuracies")]:
         with monkeypatch.context() as patch:
             patch.setattr(stopped_in, function, stop)
             assert main([*TINY.split(), "--workdir", "stopped"]) == 1
-    assert main([*TINY.split(), "--workdir", "stopped"]) == 0
+    stopped, whole = run_in("stopped", tmp_path), run_in("whole", tmp_path)
     for field in ("claims", "tables", "values", "summary"):
-        assert results("stopped")[field] == whole[field]
+        assert stopped[field] == whole[field]
 
 
 def test_the_paper_preset_is_the_paper_s():
