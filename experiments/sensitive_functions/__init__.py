@@ -39,14 +39,14 @@ PRESETS = {
         block=8,
         scaling_lengths=(4, 6, 8),
         scaling_control_lengths=(4, 8),
-        scaling_seeds=4,
+        scaling_seeds=6,
         scaling_control_seeds=2,
         scaling_steps=3_000,
         tradeoff_lengths=(4, 8),
         tradeoff_functions=("parity", "majority"),
         tradeoff_decays=(0.0, 0.1, 0.4),
         tradeoff_rates=(5e-4,),
-        tradeoff_seeds=3,
+        tradeoff_seeds=2,
         tradeoff_control_seeds=2,
         tradeoff_steps=3_000,
         dynamics_length=10,
@@ -136,8 +136,8 @@ PRESETS = {
 }
 
 COST = {
-    "quick": "width 32, up to 8 bits, 2 to 4 runs a point; at most 8 minutes on 2 cores",
-    "small": "width 32, up to 14 bits, 6 to 8 runs a point; about 2 hours on 2 cores",
+    "quick": "width 32, up to 10 bits, 2 to 6 runs a point; at most 8 minutes on 2 cores",
+    "small": "width 32, up to 16 bits, 6 to 10 runs a point; about 2 hours on 2 cores",
     "paper": "width 128, up to 30 bits, all sweeps: hundreds of GPU hours",
 }
 

@@ -32,7 +32,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from jaxsens import Gaussian
 from jaxsens.boolean import weight_by_degree
 from jaxsens.boolean.points import neighbour
-from jaxsens.measurement.layer_norm_gains import Kind, factor_of, gains_of
+from jaxsens.measurement.layer_norm_gains import factor_of, outputs_and_gains
 from jaxsens.models import BitTransformer
 from jaxsens.models.tokens.bit_transformer import POSITIONS
 from jaxsens.perturbations import weight_noise
@@ -129,7 +129,7 @@ def measure_lane(spec: Measurement, lane: Lanes, params: Any, key: PRNGKeyArray)
     points, bits = spec.inputs(jax.random.fold_in(key, _INPUTS))
     values, selected = values_of(lane, points, bits), selected_weights(params)
     outputs = _over_inputs(lambda params, bits: spec.model.apply(params, bits), bits)
-    clean = outputs(params)
+    clean, blowup, released = _over_inputs(functools.partial(_watched, spec.model), bits)(params)
     loss = jnp.mean(jnp.square(clean - values))
 
     def draw(number: Int[Array, ""]) -> Record:
@@ -153,8 +153,6 @@ def measure_lane(spec: Measurement, lane: Lanes, params: Any, key: PRNGKeyArray)
 
     found = {"loss": loss, "norm": weight_norm(params)}
     found |= lax.map(draw, jnp.arange(spec.num_directions))
-    blowup = _over_inputs(functools.partial(_blowup, spec.model, "definition"), bits)(params)
-    released = _over_inputs(functools.partial(_blowup, spec.model, "released"), bits)(params)
     found["blowup"], found["blowup_released"] = jnp.mean(blowup), jnp.mean(released)
     found["blowup_squared"] = jnp.mean(jnp.square(blowup))
     return found | (_with_all_inputs(spec, 2 * clean - 1, blowup, found) if spec.exact else {})
@@ -197,20 +195,30 @@ def _scales(
     return jnp.stack([scales[noise] for noise in spec.noises])
 
 
-def _blowup(
-    model: BitTransformer, kind: Kind, params: Any, bits: Int[Array, "b n"]
-) -> Float[Array, " b"]:
-    gains = gains_of(model, params, bits, kind=kind).values()
-    return functools.reduce(jnp.multiply, [factor_of(gain, kind) for gain in gains])
+def _watched(
+    model: BitTransformer, params: Any, bits: Int[Array, "b n"]
+) -> tuple[Float[Array, " b"], Float[Array, " b"], Float[Array, " b"]]:
+    """Outputs, blow-up by its definition and as released."""
+    outputs, gains = outputs_and_gains(model, params, bits)
+    products = [
+        functools.reduce(jnp.multiply, [factor_of(gain, kind) for gain in of_kind.values()])
+        for kind, of_kind in gains.items()
+    ]
+    return outputs, products[0], products[1]
 
 
 def _over_inputs(function: Any, bits: Int[Array, "m n"]) -> Any:
-    """`params -> (m,)`, in chunks of inputs that fit the cache."""
+    """`params -> trees of (m,)`, in chunks of inputs that fit the cache."""
     m, n = bits.shape
     if m <= _CHUNK or m % _CHUNK:
         return lambda params: function(params, bits)
     chunks = bits.reshape(-1, _CHUNK, n)
-    return lambda params: lax.map(lambda chunk: function(params, chunk), chunks).reshape(m)
+
+    def by_chunk(params: Any) -> Any:
+        found = lax.map(lambda chunk: function(params, chunk), chunks)
+        return jax.tree.map(jnp.ravel, found)
+
+    return by_chunk
 
 
 @functools.partial(jax.jit, static_argnums=0)

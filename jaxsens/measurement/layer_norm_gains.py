@@ -1,6 +1,6 @@
 """Gains of the layer norms of a model, as pure functions for `jit` and `vmap`; see `blowup`."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -8,30 +8,39 @@ from jaxtyping import Array, Float
 
 #: By the definition, or as the code released with the paper has it.
 Kind = Literal["definition", "released"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 def gains_of(
     model: Any, variables: Any, x: Any, *args: Any, kind: Kind = "definition", **kwargs: Any
 ) -> dict[str, Float[Array, "n _"]]:
-    """N_i of every layer norm, or 1/std_i; a pure function for `jit` and `vmap`."""
+    """N_i of every layer norm, or 1/std_i, by the norm's name."""
+    return outputs_and_gains(model, variables, x, *args, kinds=(kind,), **kwargs)[1][kind]
+
+
+def outputs_and_gains(
+    model: Any, variables: Any, x: Any, *args: Any, kinds: tuple[Kind, ...] = KINDS, **kwargs: Any
+) -> tuple[Any, dict[Kind, dict[str, Float[Array, "n _"]]]]:
+    """What the model gives, and gains of every layer norm by kind and name, all from one pass."""
     # Here, because a measurement of other frameworks' models needs no Flax.
     import flax.linen as nn
 
-    gains: dict[str, Array] = {}
+    gains: dict[Kind, dict[str, Array]] = {kind: {} for kind in kinds}
 
     def watch(call: Any, call_args: Any, call_kwargs: Any, context: Any) -> Any:
         norm = context.module
         if isinstance(norm, nn.LayerNorm) and context.method_name == "__call__":
             # A norm that is called twice is two factors.
             name = "/".join(norm.path) or type(norm).__name__
-            repeated = sum(known.partition(" ")[0] == name for known in gains)
-            name = f"{name} ({repeated + 1})" if repeated else name
-            gains[name] = _gain(call_args[0], norm.epsilon, kind)
+            for kind, known in gains.items():
+                repeated = sum(each.partition(" ")[0] == name for each in known)
+                unique = f"{name} ({repeated + 1})" if repeated else name
+                known[unique] = _gain(call_args[0], norm.epsilon, kind)
         return call(*call_args, **call_kwargs)
 
     with nn.intercept_methods(watch):
-        model.apply(variables, x, *args, **kwargs)
-    return gains
+        outputs = model.apply(variables, x, *args, **kwargs)
+    return outputs, gains
 
 
 def factor_of(gain: Any, kind: Kind) -> Any:
