@@ -24,12 +24,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from jaxsens import boolean
+from jaxsens.core.intervals import Interval
 from jaxsens.reporting.cached import cached_stage
 from jaxsens.reporting.run_folder import RunFolder
 
 from .config import Config
 from .functions import bits_of
 from .measuring import Measurement, Noise, Record, draws_of, measured_stage, stage_key
+from .outcome import over_seeds
 from .stages import even_blocks
 from .training import LEARNT, BitTask, Lanes, train_stage
 
@@ -155,6 +157,14 @@ def profile(table: Bool[np.ndarray, " N"]) -> np.ndarray:
     [0.0, 0.0, 1.0]
     """
     return np.asarray(boolean.weight_by_degree(np.where(table, 1.0, -1.0).astype(np.float32)))
+
+
+def over_functions(extensions: Sequence[Extension], values: Sequence[float]) -> Interval:
+    """The mean of each function's values, then over functions."""
+    groups: dict[int, list[float]] = {}
+    for extension, value in zip(extensions, values, strict=True):
+        groups.setdefault(extension.partial.function, []).append(value)
+    return over_seeds([float(np.mean(group)) for group in groups.values()])
 
 
 def partial_functions(config: Config) -> list[Partial]:

@@ -27,6 +27,7 @@ from ..partial_functions import (
     Kind,
     Retrained,
     learned_extensions,
+    over_functions,
     profile,
     retrained,
     sensitivity,
@@ -77,7 +78,7 @@ def run(config: Config, folder: RunFolder) -> PartFindings:
 def less_sensitive(fits: Sequence[Extension]) -> Claim:
     """Whether learned extensions are less sensitive than random ones."""
     differences = [sensitivity(e.partial.random) - sensitivity(e.learned) for e in fits]
-    mean = _over_functions(fits, differences)
+    mean = over_functions(fits, differences)
     ordered = [difference > 0 for difference in differences]
     share = float(np.mean(ordered)) if ordered else None
     return Claim(
@@ -113,7 +114,7 @@ def grows_with_size(fits: Sequence[Extension]) -> Claim:
     ]
     firsts = [chain[0] for chain in long]
     rises = [sensitivity(chain[-1].learned) - sensitivity(chain[0].learned) for chain in long]
-    mean = _over_functions(firsts, rises)
+    mean = over_functions(firsts, rises)
     ordered = [step > 0 for step in steps]
     share = float(np.mean(ordered)) if ordered else None
     return Claim(
@@ -139,7 +140,7 @@ def less_sharp(pairs: Sequence[Pair], num: int, kind: str) -> Claim:
     """
     differences = [random.sharpness(kind) - learned.sharpness(kind) for learned, random in pairs]
     extensions = [learned.extension for learned, _ in pairs]
-    mean = _over_functions(extensions, differences)
+    mean = over_functions(extensions, differences)
     ordered = [difference > 0 for difference in differences]
     share = float(np.mean(ordered)) if ordered else None
     enough = len(pairs) >= LEAST_PAIRS
@@ -218,14 +219,6 @@ def _pairs(models: Sequence[Retrained]) -> list[Pair]:
     ]
 
 
-def _over_functions(extensions: Sequence[Extension], values: Sequence[float]) -> Interval:
-    """The mean of each function's values, then over functions."""
-    groups: dict[int, list[float]] = {}
-    for extension, value in zip(extensions, values, strict=True):
-        groups.setdefault(extension.partial.function, []).append(value)
-    return over_seeds([float(np.mean(group)) for group in groups.values()])
-
-
 def _num_functions(extensions: Sequence[Extension]) -> int:
     return len({extension.partial.function for extension in extensions})
 
@@ -242,7 +235,7 @@ def _table(config: Config, extensions: Sequence[Extension], models: Sequence[Ret
         accuracy = over_seeds([e.other_accuracy for e in fits if e.open], (0.0, 1.0))
 
         def mean_of(value: Callable[[Extension], float], of: list[Extension] = fits) -> str:
-            return text_of(_over_functions(of, [value(extension) for extension in of]), 2)
+            return text_of(over_functions(of, [value(extension) for extension in of]), 2)
 
         rows.append(
             (
@@ -281,7 +274,7 @@ def _sharpness_cells(
     mine = [m for m in models if m.kind == kind and m.extension.partial.size == size]
     learnt = [m for m in mine if m.learnt]
     values = [m.sharpness(config.sharpness) for m in learnt]
-    mean = _over_functions([m.extension for m in learnt], values)
+    mean = over_functions([m.extension for m in learnt], values)
     return f"{len(learnt)} of {len(mine)}", text_of(mean)
 
 

@@ -1,5 +1,6 @@
 """Figures of the part `generalisation`: sensitivity by size, degrees, sharpness."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,13 +8,20 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
+from jaxsens.core.intervals import Interval
 from jaxsens.figures.style import PALETTE, new_figure, styled
 from jaxsens.reporting.results import Figure
 from jaxsens.reporting.run_folder import RunFolder
 
 from ..._common.figures import saved_figure
-from ..outcome import over_seeds
-from ..partial_functions import KINDS, Extension, Retrained, profile, sensitivity
+from ..partial_functions import (
+    KINDS,
+    Extension,
+    Retrained,
+    over_functions,
+    profile,
+    sensitivity,
+)
 
 _LABELS = {
     "learned": "learned extension",
@@ -36,7 +44,7 @@ def figures_of(
             "generalisation_sensitivity",
             "Left: average sensitivity of what is learned from a part of a random function, of "
             "random extensions of the same labels, and of the function itself, against the number "
-            "of labels; small marks are fits, large ones their means with 95 % intervals "
+            "of labels; small marks are fits, large ones means over functions with 95 % intervals "
             f"(Fig. 4). Right: Fourier weight by degree at the fewest labels that were fitted. "
             f"{len(fits)} of {len(extensions)} fitted their labels.",
         ),
@@ -65,9 +73,10 @@ def _draw_sensitivity(fits: Sequence[Extension]) -> Drawing:
         look = {"color": _COLORS[name], "marker": _MARKERS[name]}
         for size in sizes:
             x = size * 1.05**shift
-            values = [sensitivity(_tables(e)[name]) for e in fits if e.partial.size == size]
+            mine = [extension for extension in fits if extension.partial.size == size]
+            values = [sensitivity(_tables(extension)[name]) for extension in mine]
             left.plot([x] * len(values), values, linestyle="none", alpha=0.35, ms=3, **look)
-            _mark(left, x, values, look)
+            _mark(left, x, over_functions(mine, values), look)
         few = [profile(_tables(e)[name]) for e in fits if e.partial.size == sizes[0]]
         if few:
             right.plot(range(len(few[0])), np.mean(few, axis=0), label=label, **look)
@@ -83,9 +92,9 @@ def _draw_sensitivity(fits: Sequence[Extension]) -> Drawing:
     return fig
 
 
-def _mark(axes: Axes, x: float, values: Sequence[float], look: dict[str, Any]) -> None:
-    mean = over_seeds(values)
-    error = [[mean.mean - mean.low], [mean.high - mean.mean]] if len(values) > 1 else None
+def _mark(axes: Axes, x: float, mean: Interval, look: dict[str, Any]) -> None:
+    known = math.isfinite(mean.low)
+    error = [[mean.mean - mean.low], [mean.high - mean.mean]] if known else None
     axes.errorbar(x, mean.mean, error, linestyle="none", capsize=3, markersize=6, **look)
 
 
