@@ -21,11 +21,14 @@ from jaxsens.run import load_experiment, main
 from jaxsens.training import lanes as many
 
 experiment = load_experiment("sensitive-functions")
-functions, training, measuring, stages, paper, scaling, tradeoff, dynamics, inequality, claims = (
+functions, training, measuring, stages = (
     importlib.import_module(f"{experiment.__package__}.{name}")
+    for name in ("functions", "training", "measuring", "stages")
+)
+scaling, claims, scaling_figures, tradeoff, dynamics, inequality = (
+    importlib.import_module(f"{experiment.__package__}.parts.{name}")
     for name in (
-        *("functions", "training", "measuring", "stages", "paper", "parts.scaling"),
-        *("parts.tradeoff", "parts.dynamics", "parts.inequality", "parts.scaling_claims"),
+        *("scaling", "scaling_claims", "scaling_figures", "tradeoff", "dynamics", "inequality"),
     )
 )
 KEY = jax.random.key(0)
@@ -116,11 +119,11 @@ def test_bits_beyond_numbers_are_drawn_one_by_one():
 
 
 def test_a_function_and_its_table_are_the_same_target():
-    params = TASK.init(one_lane())
+    params, loss = TASK.init(one_lane()), jax.jit(TASK.loss)
     for number, name in enumerate(functions.FUNCTIONS):
         by_name = one_lane(function=jnp.int32(number))
         by_table = one_lane(function=None, table=functions.table(name, 3))
-        losses = [TASK.loss(params, lane, jnp.int32(7)) for lane in (by_name, by_table)]
+        losses = [loss(params, lane, jnp.int32(7)) for lane in (by_name, by_table)]
         assert float(losses[0]) == float(losses[1]) > 0
     with pytest.raises(ValueError, match="a lane needs a function or a table"):
         TASK.loss(params, one_lane(function=None), jnp.int32(0))
@@ -430,6 +433,54 @@ def test_a_violation_of_the_inequality_is_counted():
     assert inequality.inequality_claim(
         [right], [inequality.pairs_of([right], "parity", "sphere")]
     ).holds
+
+
+def drawn_points(axes, **look):
+    """How many points an axes has of which `look` is true of a line's properties."""
+    return sum(
+        len(line.get_xdata())
+        for line in axes.lines
+        if all(getattr(line, f"get_{name}")() == value for name, value in look.items())
+    )
+
+
+def test_figures_show_every_run_and_hollow_those_that_did_not_learn():
+    points = made_up_points(unlearnt={(8, 0), (8, 1)})
+    drawing = scaling_figures.draw_pair(points, "definition")
+    parity = drawing.axes[0]
+    assert drawn_points(parity, marker="o") == 6
+    assert drawn_points(parity, marker="o", markerfacecolor="none") == 2
+    assert len(scaling_figures.draw_measures(points).axes) == 3
+    models = tradeoff_made_up(0.1)
+    trade = tradeoff.draw(models)
+    assert sum(len(axes.lines) for axes in trade.axes) == 2 * len(models)
+    shown = dynamics.draw([curve(), curve(loss=np.full(10, 0.25))], "definition")
+    assert all(drawn_points(axes, linestyle=":") == 10 for axes in shown.axes)
+    exact = [model for point in points for model in point.models]
+    pairs = [inequality.pairs_of(exact, name, "sphere") for name in functions.FUNCTIONS]
+    bound = inequality.draw(exact, pairs)
+    assert drawn_points(bound.axes[0], marker="o") == 2 * len(exact)
+
+
+def test_tables_have_a_row_for_every_point():
+    config, points = experiment.Config(), made_up_points(unlearnt={(8, 0), (8, 1), (8, 2)})
+    table = scaling.table_of(points, config)
+    assert len(table.rows) == len(points)
+    assert [row[3] for row in table.rows[:2]] == ["3 of 3", "0 of 3"]
+    # Nothing learnt: no sharpness of those that did, but of all runs.
+    assert table.rows[1][5] == "no run"
+    assert table.rows[1][6].startswith("0.81")
+    assert len(tradeoff.table_of(tradeoff_made_up(0.1)).rows) == 2 * 3 * 2
+    (dropped, stayed) = dynamics.table_of(
+        [curve(), curve(loss=np.full(10, 0.25))], "definition", 8
+    ).rows
+    assert dropped[2:4] == (300, 500)
+    assert stayed[2:4] == (None, None)
+    models = [model for point in points for model in point.models]
+    theorem = inequality.theorem_table(models, heads=2)
+    assert [row[:3] for row in theorem.rows[:2]] == [("PARITY", 4, 3), ("MAJORITY", 4, 2)]
+    as_n, growth, heads = 4, math.sqrt(4 * math.log(4)), 2
+    assert theorem.rows[0][6].startswith(f"{as_n / growth - heads / 4:.3f}")
 
 
 # --- Whole runs -----------------------------------------------------------------------------------
