@@ -146,8 +146,9 @@ def load(config: Config, data_dir: Path | None) -> None:
     """Nothing to load: all inputs are bits.
 
     Raises:
-      ValueError: the scratchpads do not fit into memory.
+      ValueError: the longest inputs of a part do not fit into memory.
     """
+    config.require_memory()
     config.require_scratchpad_memory()
 
 

@@ -65,7 +65,9 @@ class Config(ExperimentConfig):
     scaling_long_lengths: Annotated[tuple[Length, ...], Several(at_least=0)] = ()
     """Lengths of a narrow model of the other functions."""
     scaling_long_width: Annotated[int, Range(2, 10**5)] = 4
-    """Of the narrow model; its batches are of 128 inputs at most."""
+    """Of the narrow model."""
+    scaling_long_batch: Count = 128
+    """Inputs drawn for a step of the narrow model."""
 
     # --- tradeoff: Figs 2, 9, 10 -------------------------------------------------------------
     tradeoff_lengths: Lengths = tuple(range(4, 26))
@@ -161,12 +163,16 @@ class Config(ExperimentConfig):
     """Inputs of each length that are asked."""
 
     def check(self) -> None:
-        """Raises ValueError for models that do not exist or do not fit into memory."""
-        if self.width % (2 * self.heads) or self.width % 2:
-            raise ValueError(
-                f"width must be a multiple of 2 and of heads; got width={self.width}, "
-                f"heads={self.heads}"
-            )
+        """Raises ValueError for models that do not exist."""
+        widths = {"width": self.width}
+        if self.scaling_long_lengths:
+            widths["scaling_long_width"] = self.scaling_long_width
+        for name, width in widths.items():
+            if width % 2 or width % self.heads:
+                raise ValueError(
+                    f"{name} must be a multiple of 2 and of heads; got {name}={width}, "
+                    f"heads={self.heads}"
+                )
         seeds = max(self.scaling_seeds, self.tradeoff_seeds, self.dynamics_seeds)
         if self.seed + seeds > 2**32:
             raise ValueError(
@@ -185,9 +191,6 @@ class Config(ExperimentConfig):
                 f"scratchpad_width must be a multiple of 2 and of heads; got "
                 f"{self.scratchpad_width} and {self.heads}"
             )
-        for part in self.parts:
-            if part in self._longest:
-                self._require_memory(part, self._longest[part])
 
     def _check_generalisation(self) -> None:
         sizes, bits = self.generalisation_sizes, self.generalisation_bits
@@ -215,10 +218,13 @@ class Config(ExperimentConfig):
             remedy="choose fewer --random-init-networks or fewer bits",
         )
 
-    @property
-    def _longest(self) -> dict[str, int]:
+    def require_memory(self) -> None:
+        """Raises ValueError if the longest inputs of a part do not fit, a block of runs at a time.
+
+        Not a matter of `check`: the paper's preset must exist on machines that it does not fit.
+        """
         scaling = max(*self.scaling_lengths, *self.scaling_control_lengths)
-        return {
+        longest: dict[Part, int] = {
             "scaling": scaling,
             "tradeoff": max(self.tradeoff_lengths),
             "dynamics": self.dynamics_length,
@@ -226,15 +232,20 @@ class Config(ExperimentConfig):
             "length": max(self.length_asked),
             "inequality": scaling,
         }
+        for part in self.parts:
+            if part in longest:
+                self._require_memory(part, longest[part], self.width, self.batch)
+        if "scaling" in self.parts and self.scaling_long_lengths:
+            n, width = max(self.scaling_long_lengths), self.scaling_long_width
+            self._require_memory("scaling", n, width, self.scaling_long_batch)
 
-    def _require_memory(self, part: str, n: int) -> None:
+    def _require_memory(self, part: Part, n: int, width: int, batch: int) -> None:
         """Attention weights and tokens of a block of runs, kept for the gradients, in float32."""
-        per_input = self.layers * n * (2 * self.heads * n + 8 * self.width)
-        inputs = max(self.batch, min(self.num_inputs, 1024))
+        per_input = self.layers * n * (2 * self.heads * n + 8 * width)
         memory.require(
-            4 * self.block * inputs * per_input,
-            f"{part}: training {self.block} transformers of n={n} bits, width={self.width}, with "
-            f"batches of {self.batch}",
+            4 * self.block * batch * per_input,
+            f"{part}: training {self.block} transformers of n={n} bits, width={width}, with "
+            f"batches of {batch}",
             remedy="choose shorter lengths or a smaller --block",
         )
 

@@ -15,9 +15,6 @@ from ..training import BitTask, Run
 from .scaling_claims import claims_of, long_claims, slope_of
 from .scaling_figures import figures_of
 
-#: Inputs of a step of the narrow model, at the most.
-_LONG_BATCH = 128
-
 
 def run(config: Config, folder: RunFolder) -> PartFindings:
     """Trains, measures, draws."""
@@ -63,7 +60,7 @@ def long_models(config: Config, folder: RunFolder) -> list[TrainedModel]:
     runs = [run for name in CONTROLS for run in _runs(config, name, config.scaling_control_seeds)]
     for n in config.scaling_long_lengths:
         model = BitTransformer(n, config.scaling_long_width, config.layers, config.heads)
-        task = BitTask(model, min(config.batch, _LONG_BATCH), config.tied)
+        task = BitTask(model, config.scaling_long_batch, config.tied)
         stage = f"scaling-long-{n}"
         found += trained_models(config, folder, stage, task, runs, config.scaling_steps)
     return found
