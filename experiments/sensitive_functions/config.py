@@ -173,7 +173,9 @@ class Config(ExperimentConfig):
                     f"{name} must be a multiple of 2 and of heads; got {name}={width}, "
                     f"heads={self.heads}"
                 )
-        seeds = max(self.scaling_seeds, self.tradeoff_seeds, self.dynamics_seeds)
+        scaling = max(self.scaling_seeds, self.scaling_control_seeds)
+        tradeoff = max(self.tradeoff_seeds, self.tradeoff_control_seeds)
+        seeds = max(scaling, tradeoff, self.dynamics_seeds)
         if self.seed + seeds > 2**32:
             raise ValueError(
                 f"the {seeds} seeds from seed={self.seed} on must be below {2**32}; choose a "
