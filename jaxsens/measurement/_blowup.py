@@ -16,14 +16,13 @@ written out by hand, cannot be found; a model without any other is refused.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-Kind = Literal["definition", "released"]
+from jaxsens.measurement.layer_norm_gains import Kind, factor_of, gains_of
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,7 @@ class Blowup:
     @property
     def per_layer(self) -> dict[str, Float[np.ndarray, " n"]]:
         """τ_k of every example."""
-        one = 1.0 if self.kind == "definition" else 0.0
-        return {name: one + gain.max(axis=1) for name, gain in self.gains.items()}
+        return {name: factor_of(gain, self.kind) for name, gain in self.gains.items()}
 
     @property
     def per_example(self) -> Float[np.ndarray, " n"]:
@@ -85,6 +83,7 @@ def blowup(
       ValueError: the model has no layer norm that counts.
 
     >>> import flax.linen as nn
+    >>> import jax.numpy as jnp
     >>> x = jnp.array([[1.0, -1.0], [0.1, -0.1]])
     >>> norm = nn.LayerNorm(epsilon=0.0)
     >>> found = blowup(norm, norm.init(jax.random.key(0), x), x)
@@ -101,35 +100,3 @@ def blowup(
             f"{', '.join(gains) or 'none'}"
         )
     return Blowup(chosen, kind)
-
-
-def gains_of(
-    model: Any, variables: Any, x: Any, *args: Any, kind: Kind = "definition", **kwargs: Any
-) -> dict[str, Float[Array, "n _"]]:
-    """N_i of every layer norm, or 1/std_i; a pure function for `jit` and `vmap`."""
-    # Here, because a measurement of other frameworks' models needs no Flax.
-    import flax.linen as nn
-
-    gains: dict[str, Array] = {}
-
-    def watch(call: Any, call_args: Any, call_kwargs: Any, context: Any) -> Any:
-        norm = context.module
-        if isinstance(norm, nn.LayerNorm) and context.method_name == "__call__":
-            # A norm that is called twice is two factors.
-            name = "/".join(norm.path) or type(norm).__name__
-            repeated = sum(known.partition(" ")[0] == name for known in gains)
-            name = f"{name} ({repeated + 1})" if repeated else name
-            gains[name] = _gain(call_args[0], norm.epsilon, kind)
-        return call(*call_args, **call_kwargs)
-
-    with nn.intercept_methods(watch):
-        model.apply(variables, x, *args, **kwargs)
-    return gains
-
-
-def _gain(y: Float[Array, "n *T d"], epsilon: float, kind: Kind) -> Float[Array, "n _"]:
-    if kind == "released":
-        gain = 1 / jnp.std(y, axis=-1, ddof=1)
-    else:
-        gain = jax.lax.rsqrt(jnp.var(y, axis=-1) + jnp.asarray(epsilon, y.dtype))
-    return gain.reshape(y.shape[0], -1)

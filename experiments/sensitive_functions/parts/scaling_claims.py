@@ -1,0 +1,231 @@
+"""Claims of the part `scaling`: H1, by criteria fixed beforehand (`paper.py`)."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from jaxsens.core.intervals import Interval, independent_difference
+from jaxsens.reporting.results import Claim
+
+from ..._common.claims import number_or_none
+from .. import paper
+from ..config import Config
+from ..functions import CONTROLS, LABELS, Function
+from ..outcome import over_seeds, text_of
+from ..stages import Point
+from ..training import finite_or_none
+
+Points = Sequence[Point]
+
+
+def claims_of(points: Points, config: Config) -> list[Claim]:
+    """All of H1 that these lengths can say."""
+    kind = config.sharpness
+    claims = [
+        slope_claim(points, kind),
+        slopes_claim(points, kind),
+        rank_claim(points, kind),
+        ratio_claim(points, kind),
+        *control_claims(points, kind),
+        learnt_claim(points),
+    ]
+    return [*claims, *paper_size_claims(points, kind)]
+
+
+def slope_of(points: Points, function: Function, kind: str) -> Interval:
+    """Growth of sharpness per bit: a least-squares line for each seed, and the mean over seeds.
+
+    Runs that did not learn are left out; a seed with fewer than two others has no line.
+    """
+    by_seed: dict[int, list[tuple[int, float]]] = {}
+    for point in points:
+        for model in point.learnt if point.function == function else []:
+            by_seed.setdefault(model.run.seed, []).append((point.n, model.sharpness(kind)))
+    lines = [np.array(pairs).T for pairs in by_seed.values() if len(pairs) > 1]
+    return over_seeds([float(np.polyfit(n, sharp, 1)[0]) for n, sharp in lines])
+
+
+def slope_claim(points: Points, kind: str) -> Claim:
+    """PARITY alone."""
+    slope = slope_of(points, "parity", kind)
+    return Claim(
+        statement="PARITY: sharpness rises with n",
+        paper=str(paper.H1),
+        measured=f"{text_of(slope, 4)} a bit, a line for each seed over the runs that learnt",
+        holds=slope.low > 0,
+        values={"slope of PARITY": number_or_none(slope.mean)},
+        decided_by="slope of PARITY",
+        interval=_ends(slope),
+        num_seeds=_num_seeds(points, "parity"),
+    )
+
+
+def slopes_claim(points: Points, kind: str) -> Claim:
+    """PARITY against each other function."""
+    slopes = {name: slope_of(points, name, kind) for name in ("parity", *CONTROLS)}
+    parity = slopes.pop("parity")
+    steepest = max(slopes, key=lambda name: np.nan_to_num(slopes[name].mean, nan=-np.inf))
+    difference = independent_difference(parity, slopes[steepest])
+    texts = ", ".join(f"{LABELS[name]} {text_of(slope, 4)}" for name, slope in slopes.items())
+    return Claim(
+        statement="Sharpness rises faster for PARITY than for MAJORITY, FIRST and MEAN",
+        paper=str(paper.H1),
+        measured=f"a bit: PARITY {text_of(parity, 4)}, {texts}; PARITY less the steepest of them "
+        f"{text_of(difference, 4)}",
+        holds=difference.low > 0,
+        values={
+            "slope of PARITY": number_or_none(parity.mean),
+            **{f"slope of {LABELS[name]}": number_or_none(s.mean) for name, s in slopes.items()},
+            "difference to the steepest": number_or_none(difference.mean),
+        },
+        decided_by="difference to the steepest",
+        interval=_ends(difference),
+        num_seeds=_num_seeds(points, "parity"),
+    )
+
+
+def rank_claim(points: Points, kind: str) -> Claim:
+    """Spearman's correlation of n and sharpness over single runs."""
+    pairs = [
+        (point.n, model.sharpness(kind))
+        for point in points
+        if point.function == "parity"
+        for model in point.learnt
+    ]
+    varied = len({n for n, _ in pairs}) > 1
+    value = float(spearmanr(*zip(*pairs, strict=True)).statistic) if varied else math.nan
+    return Claim(
+        statement=f"PARITY: rank correlation of n and sharpness above {paper.LEAST_CORRELATION}",
+        paper=str(paper.H1),
+        measured=f"{value:.2f} over {len(pairs)} runs that learnt",
+        holds=value > paper.LEAST_CORRELATION,
+        values={"rank correlation": number_or_none(value), "runs": len(pairs)},
+        decided_by="rank correlation",
+        num_seeds=len(pairs),
+    )
+
+
+def ratio_claim(points: Points, kind: str) -> Claim:
+    """PARITY over MAJORITY at the same lengths."""
+    sharp: dict[str, dict[int, list[float]]] = {"parity": {}, "majority": {}}
+    for point in points:
+        if point.function in sharp and point.n >= paper.RATIO_FROM:
+            sharp[point.function][point.n] = [model.sharpness(kind) for model in point.learnt]
+    parity, majority = sharp["parity"], sharp["majority"]
+    common = sorted(n for n in parity if parity[n] and majority.get(n))
+    ratios = [float(np.mean(parity[n]) / np.mean(majority[n])) for n in common]
+    mean = float(np.mean(ratios)) if ratios else math.nan
+    each = ", ".join(f"{r:.1f} at n = {n}" for n, r in zip(common, ratios, strict=True))
+    return Claim(
+        statement=f"PARITY is at least {paper.LEAST_RATIO:g} times as sharp as MAJORITY from "
+        f"n = {paper.RATIO_FROM} on, in the mean",
+        paper=str(paper.H1),
+        measured=f"ratio of means {each}; in the mean {mean:.2f}" if ratios else "no such length",
+        holds=mean >= paper.LEAST_RATIO,
+        values={"mean ratio": number_or_none(mean), "lengths": common, "ratios": ratios},
+        decided_by="mean ratio",
+        num_seeds=sum(len(parity[n]) + len(majority[n]) for n in common),
+    )
+
+
+def control_claims(points: Points, kind: str, sweep: str = "") -> list[Claim]:
+    """For each other function, by what factor it changes from its first to its last length."""
+    claims = []
+    for name in CONTROLS:
+        mine = [point for point in points if point.function == name]
+        first, last = mine[0], mine[-1]
+        ends = [[model.sharpness(kind) for model in point.learnt] for point in (first, last)]
+        means = [float(np.mean(each)) if each else math.nan for each in ends]
+        factor = max(means[1] / means[0], means[0] / means[1]) if all(ends) else math.nan
+        claims.append(
+            Claim(
+                statement=f"{LABELS[name]}{sweep}: sharpness changes by less than a factor of "
+                f"{paper.LARGEST_CHANGE:g} from n = {first.n} to {last.n}",
+                paper=str(paper.H1),
+                measured=f"{means[0]:.3f} to {means[1]:.3f}, a factor of {factor:.2f}",
+                holds=factor < paper.LARGEST_CHANGE,
+                values={
+                    f"n = {first.n}": number_or_none(means[0]),
+                    f"n = {last.n}": number_or_none(means[1]),
+                    "factor": number_or_none(factor),
+                },
+                decided_by="factor",
+                num_seeds=sum(map(len, ends)),
+            )
+        )
+    return claims
+
+
+def long_claims(points: Points, kind: str) -> list[Claim]:
+    """The same of the narrow model, if there is one."""
+    return control_claims(points, kind, ", narrow model") if points else []
+
+
+def learnt_claim(points: Points) -> Claim:
+    """Whether every point of PARITY rests on enough runs; the paper shows these alone."""
+    shares = {p.n: (len(p.learnt), len(p.models)) for p in points if p.function == "parity"}
+    fewest = min(learnt for learnt, _ in shares.values())
+    return Claim(
+        statement=f"PARITY: at least {paper.LEAST_LEARNT} runs learnt it at every length",
+        paper="runs that did not are dropped",
+        measured=", ".join(f"{a} of {b} at n = {n}" for n, (a, b) in shares.items()),
+        holds=fewest >= paper.LEAST_LEARNT,
+        values={f"share at n = {n}": a / b for n, (a, b) in shares.items()} | {"fewest": fewest},
+        decided_by="fewest",
+        num_seeds=sum(b for _, b in shares.values()),
+    )
+
+
+def paper_size_claims(points: Points, kind: str) -> list[Claim]:
+    """What the paper says of 30 bits, if there is such a point."""
+    at = {
+        point.function: over_seeds([model.sharpness(kind) for model in point.learnt])
+        for point in points
+        if point.n == paper.PAPER_LENGTH
+    }
+    if "parity" not in at:
+        return []
+    parity, (low, high) = at["parity"], paper.PAPER_RANGE
+    n = paper.PAPER_LENGTH
+    claims = [
+        Claim(
+            statement=f"PARITY of {n} bits has a sharpness between {low} and {high}",
+            paper="about 1 (Fig. 1)",
+            measured=text_of(parity),
+            holds=low <= parity.mean <= high,
+            values={"PARITY": number_or_none(parity.mean)},
+            decided_by="PARITY",
+            interval=_ends(parity),
+            num_seeds=_num_seeds(points, "parity"),
+        )
+    ]
+    for name in (name for name in CONTROLS if name in at):
+        ratio = at[name].mean / parity.mean
+        claims.append(
+            Claim(
+                statement=f"{LABELS[name]} of {n} bits is less than {paper.PAPER_SHARE:g} times as "
+                "sharp as PARITY",
+                paper=str(paper.H1),
+                measured=f"{text_of(at[name])} against {text_of(parity)}",
+                holds=ratio < paper.PAPER_SHARE,
+                values={
+                    LABELS[name]: number_or_none(at[name].mean),
+                    "half of its interval": finite_or_none([at[name].half_width])[0],
+                    "ratio": number_or_none(ratio),
+                },
+                decided_by="ratio",
+                num_seeds=_num_seeds(points, name),
+            )
+        )
+    return claims
+
+
+def _num_seeds(points: Points, function: Function) -> int:
+    seeds = {m.run.seed for p in points if p.function == function for m in p.learnt}
+    return max(1, len(seeds))
+
+
+def _ends(interval: Interval) -> tuple[float, float] | None:
+    return None if math.isnan(interval.mean) else interval.ends
