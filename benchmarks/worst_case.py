@@ -77,8 +77,9 @@ def _compared(
     rows: list[Row] = []
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="jaxsens-bench-") as folder:
+        num_examples = options.num_images or NUM_EXAMPLES
         settings = {
-            "num_examples": options.num_images or NUM_EXAMPLES,
+            "num_examples": num_examples,
             "num_words": num_words,
             "width": width,
             "num_starts": options.starts,
@@ -96,7 +97,7 @@ def _compared(
                 failures.append(f"n={num_words} d={width} {method} failed: {error}")
                 continue
             seconds = found["seconds"]
-            num_steps = settings["num_examples"] * options.starts * options.ascent_steps
+            num_steps = num_examples * options.starts * options.ascent_steps
             rows.append(
                 {"num_words": num_words, "width": width, "method": method}
                 | found

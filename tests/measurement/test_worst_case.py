@@ -398,7 +398,7 @@ def test_a_gradient_that_is_nan_is_named(incremental):
 
     with pytest.raises(ValueError, match="gradient of the metric in the window is not finite for "
                        "example 0 with a move of position 0") as raised:  # fmt: skip
-        worst(roots, words(1)[0] ** 2, words() - 2, ball(3.0), incremental=incremental)
+        worst(roots, words(1)[0] ** 2, words(), ball(3.0), incremental=incremental)
     assert "\n" not in str(raised.value)
 
 
