@@ -36,6 +36,7 @@ COLUMNS = (
     Column("n", "num_words", "{:d}".format),
     Column("d", "width", "{:d}".format),
     Column("method", "method"),
+    Column("reuse", "reuse"),
     Column("ms a step of one start", "ms_per_step", "{:.3f}".format),
     Column("vs torch", "vs_torch", "{:.1f}×".format),
     Column("vs plain", "vs_plain", "{:.1f}×".format),
