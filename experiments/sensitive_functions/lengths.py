@@ -7,6 +7,8 @@ No code was released for it, so these choices are ours:
   asked for has bits. Every position is so trained. From the first position on, those beyond the
   training lengths would keep their random embeddings, and any function would fail there for a
   reason that has nothing to do with its sensitivity.
+  The longest inputs asked for have a single place, so that FIRST is the same position in all of
+  them: shorter ones, which have several, ask more of it.
 * It is read at its last bit, and no other position is visible. FIRST is the first visible bit.
 
 Accuracy at a length has a base: what the better constant gets, ½ but for MAJORITY, whose ties count

@@ -151,7 +151,8 @@ def _table(config: Config, runs: Sequence[LengthRun]) -> Table:
         ),
         tuple(rows),
         note="Skill is 0 for the better constant and 1 for the function. Inputs stand at random "
-        "places of the positions, so that all of these are trained.",
+        "places of the positions, so that all of these are trained; at the longest length there "
+        "is one place only, which makes FIRST easier there.",
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
-from jaxsens.core.intervals import Interval, student_half_width
+from jaxsens.core.intervals import REAL_LINE, Interval, student_half_width
 from jaxsens.figures.style import PALETTE, new_figure, styled
 from jaxsens.reporting.results import Cell, Claim, Figure, Table
 from jaxsens.reporting.run_folder import RunFolder
@@ -24,6 +24,12 @@ from ..scratchpads import Scratchpad, trained_scratchpads
 
 #: H5: sharpness may rise from a length to the next by so many standard errors.
 LARGEST_RISE = 2.0
+#: Kinds of sharpness in the table, and what values they can have: a loss may also fall.
+_KINDS = {
+    "definition": (0.0, math.inf),
+    "released": REAL_LINE,
+    "last place": (0.0, math.inf),
+}
 
 
 @dataclass(frozen=True)
@@ -140,8 +146,8 @@ def _table(points: Sequence[Point]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for point in points:
         sharp = [
-            text_of(over_seeds([run.sharpness(kind) for run in point.learnt]))
-            for kind in ("definition", "released", "last place")
+            text_of(over_seeds([run.sharpness(kind) for run in point.learnt], bounds))
+            for kind, bounds in _KINDS.items()
         ]
         accuracies = [
             float(np.mean([run.record[name] for run in point.runs]))
