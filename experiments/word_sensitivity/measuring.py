@@ -1,0 +1,224 @@
+"""Word sensitivity of the random maps: the worst move of one word, beside random ones.
+
+    S(X) = sup ‖φ(X with word i moved by Δ) - φ(X)‖/‖φ(X)‖  over ‖Δ‖ ≤ √d, and over i
+
+The supremum over Δ is looked for by `ascend` from several starts; what is found is a lower bound of
+it. The first word alone is what the authors' code moves. For RF and DRF, S does not depend on the
+words at all: in law these maps see only norms, which are √d.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxsens.core.ascent import ascend, sphere
+from jaxsens.reporting.cached import cached_stage
+from jaxsens.reporting.progress import Bar
+from jaxsens.reporting.run_folder import RunFolder
+
+from . import paper
+from .config import Config
+from .maps import RAF, RELU, FeatureMap, maps_at
+from .texts import Gaussian, Pool, Source
+
+#: One row for each cell of a grid: where it is, and a list with a value for each seed.
+Row = dict[str, Any]
+
+
+class Search(NamedTuple):
+    """How the worst move is looked for."""
+
+    num_starts: int
+    num_steps: int
+    num_random: int
+
+    @classmethod
+    def of(cls, config: Config) -> "Search":
+        """As the config says."""
+        return cls(config.num_starts, config.num_steps, config.num_random)
+
+
+def measure_grid(config: Config, pools: list[Pool], folder: RunFolder) -> list[Row]:
+    """All cells: every map on independent rows, attention also on the other texts."""
+    cells = [
+        (Gaussian(), each, n, d) for d in config.d for n in config.n for each in maps_at(config, n, d)
+    ]
+    others: list[tuple[Source, int, int]] = [
+        (Gaussian(config.mean_share), n, d) for d in config.d for n in config.n
+    ]
+    for pool in pools:
+        widths = (*(d for d in config.d if d < pool.width), pool.width)
+        long = [n for n in config.n if pool.num_of(n) >= config.num_seeds]
+        others += [(pool, n, d) for d in widths for n in long]
+    cells += [(source, each, n, d) for source, n, d in others for each in (RAF, RELU)]
+    rows = []
+    with Bar("first word", "cells", len(cells)) as bar:
+        for done, (source, each, n, d) in enumerate(cells, start=1):
+            place = {"texts": source.name, "map": each.name, "label": each.label, "d": d, "n": n}
+            measure = functools.partial(_first_words, config, source, each, n, d)
+            stage = f"first word: {each.name} d={d} n={n} {source.name}"
+            rows.append(place | cached_stage(folder, stage, measure))
+            bar.update(done, len(cells), f"{each.label}, d={d}, n={n}")
+    return rows
+
+
+def measure_all_words(config: Config, folder: RunFolder) -> list[Row]:
+    """The worst word of all, and the first word of the same texts and weights."""
+    rows = []
+    cells = [(n, d, each) for d in config.d for n in config.all_words_n for each in maps_at(config, n, d)]
+    for n, d, each in cells:
+        if each.scoring is None and n * d > config.all_words_limit:
+            continue
+        place = {"map": each.name, "label": each.label, "d": d, "n": n}
+        measure = functools.partial(_all_words, config, each, n, d)
+        rows.append(place | cached_stage(folder, f"all words: {each.name} d={d} n={n}", measure))
+    return rows
+
+
+def measure_stuck(config: Config, folder: RunFolder) -> list[Row]:
+    """How often single starts end far below the best: random ones, and the authors' ascent."""
+    rows = []
+    for d in config.d:
+        for source in (Gaussian(), Gaussian(config.mean_share)):
+            for each in (RAF, RELU):
+                place = {"texts": source.name, "map": each.name, "label": each.label, "d": d}
+                measure = functools.partial(_stuck, config, source, each, d)
+                stage = f"stuck: {each.name} d={d} {source.name}"
+                rows.append(place | cached_stage(folder, stage, measure))
+    return rows
+
+
+def best(row: Row) -> np.ndarray:
+    """S of each seed: the best of all starts."""
+    return np.array(row["starts"]).max(axis=1)
+
+
+def of(rows: list[Row], **wanted: Any) -> list[Row]:
+    """The rows with these values."""
+    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+
+def cell_key(config: Config, purpose: int, n: int, d: int) -> PRNGKeyArray:
+    """A random key for each purpose and cell of a grid."""
+    key = jax.random.key(config.seed)
+    for number in (purpose, n, d):
+        key = jax.random.fold_in(key, number)
+    return key
+
+
+def _keys(config: Config, feature_map: FeatureMap, num: int, n: int, d: int) -> PRNGKeyArray:
+    key = jax.random.fold_in(cell_key(config, 1, n, d), feature_map.index)
+    return jax.vmap(lambda seed: jax.random.fold_in(key, seed))(jnp.arange(num))
+
+
+def _first_words(config: Config, source: Source, each: FeatureMap, n: int, d: int) -> Row:
+    texts = source.texts(cell_key(config, 0, n, d), config.num_seeds, n, d)
+    keys = _keys(config, each, config.num_seeds, n, d)
+    return _plain(_first_word(each, Search.of(config), texts, keys))
+
+
+def _all_words(config: Config, each: FeatureMap, n: int, d: int) -> Row:
+    texts = Gaussian().texts(cell_key(config, 0, n, d), config.num_seeds, n, d)
+    return _plain(_words(each, Search.of(config), texts, _keys(config, each, len(texts), n, d)))
+
+
+def _stuck(config: Config, source: Source, each: FeatureMap, d: int) -> Row:
+    n, num = config.stuck_n, config.stuck_seeds
+    texts = source.texts(cell_key(config, 2, n, d), num, n, d)
+    keys = _keys(config, each, num, n, d)
+    found = _first_word(each, Search.of(config)._replace(num_random=1), texts, keys)
+    released = _released(each, paper.RELEASED_STEPS * n, texts, keys)
+    return _plain({"starts": found["starts"], "released": released})
+
+
+def _plain(found: dict[str, Array]) -> Row:
+    return {name: np.asarray(values, np.float64).tolist() for name, values in found.items()}
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _first_word(
+    each: FeatureMap, search: Search, texts: Float[Array, "s n d"], keys: PRNGKeyArray
+) -> dict[str, Array]:
+    """For each seed what every start found, and the mean and largest change of random moves."""
+
+    def one(given: tuple[Array, PRNGKeyArray]) -> dict[str, Array]:
+        text, key = given
+        map_key, start_key, random_key = jax.random.split(key, 3)
+        squared = squared_change(each.of_first_word(map_key, text), text[0])
+        found = _ascend(squared, text[0], start_key, search)
+        drawn = jnp.sqrt(_random(squared, text[0], random_key, search.num_random))
+        return {"starts": found, "random_mean": drawn.mean(), "random_max": drawn.max()}
+
+    return jax.lax.map(one, (texts, keys))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _words(
+    each: FeatureMap, search: Search, texts: Float[Array, "s n d"], keys: PRNGKeyArray
+) -> dict[str, Array]:
+    """For each seed S of every word, by the best of all starts."""
+    n, d = texts.shape[1:]
+
+    def one(given: tuple[Array, PRNGKeyArray]) -> Array:
+        text, key = given
+        map_key, start_key = jax.random.split(key)
+        params = each.module(n, d).init(map_key, text[None])
+
+        def at(place: Array) -> Array:
+            squared = squared_change(each.of_word(params, text, place), text[place])
+            return _ascend(squared, text[place], jax.random.fold_in(start_key, place), search).max()
+
+        return jax.lax.map(at, jnp.arange(n))
+
+    return {"words": jax.lax.map(one, (texts, keys))}
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _released(
+    each: FeatureMap, num_steps: int, texts: Float[Array, "s n d"], keys: PRNGKeyArray
+) -> Float[Array, " s"]:
+    """S by the authors' ascent from one start, but with the ball around the clean word."""
+    d = texts.shape[2]
+
+    def one(given: tuple[Array, PRNGKeyArray]) -> Array:
+        text, key = given
+        map_key, start_key, _ = jax.random.split(key, 3)
+        word, features = text[0], each.of_first_word(map_key, text)
+        clean = features(word)
+        size = clean.shape[0] ** 0.5
+
+        def rms(point: Array) -> Array:
+            return jnp.linalg.norm(features(point) - clean) / size
+
+        def step(point: Array, _: None) -> tuple[Array, None]:
+            move = point + paper.RELEASED_RATE * jax.grad(rms)(point) - word
+            return word + move * jnp.minimum(1.0, d**0.5 / jnp.linalg.norm(move)), None
+
+        start = word + paper.RELEASED_START * jax.random.normal(start_key, (d,))
+        end, _ = jax.lax.scan(step, start, length=num_steps)
+        return rms(end) * size / jnp.linalg.norm(clean)
+
+    return jax.lax.map(one, (texts, keys))
+
+
+def squared_change(features: Any, word: Float[Array, " d"]) -> Any:
+    """The squared relative change as a function of the word: it has a gradient everywhere."""
+    clean = features(word)
+    size = jnp.sum(jnp.square(clean))
+    return lambda point: jnp.sum(jnp.square(features(point) - clean)) / size
+
+
+def _ascend(squared: Any, word: Array, key: PRNGKeyArray, search: Search) -> Float[Array, " S"]:
+    radius = word.shape[0] ** 0.5
+    starts = {"num_starts": search.num_starts, "num_steps": search.num_steps}
+    return jnp.sqrt(ascend(squared, word, radius, key=key, **starts).values)
+
+
+def _random(squared: Any, word: Array, key: PRNGKeyArray, num: int) -> Float[Array, " num"]:
+    d = word.shape[0]
+    one = lambda each: squared(word + d**0.5 * sphere(each, d))  # noqa: E731
+    return jax.lax.map(one, jax.random.split(key, num), batch_size=8)
