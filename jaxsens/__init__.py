@@ -15,6 +15,7 @@ from jaxsens.measurement import (
     Metric,
     SensitivityEstimate,
     SharpnessEstimate,
+    WorstCaseEstimate,
     blowup,
     compare,
     explain,
@@ -24,8 +25,10 @@ from jaxsens.measurement import (
     sensitivity,
     sharpness,
     squared_change,
+    worst_case,
 )
 from jaxsens.perturbations import (
+    Ball,
     Bits,
     Donor,
     Flip,
@@ -44,6 +47,7 @@ from jaxsens.perturbations import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "Ball",
     "Bits",
     "Blowup",
     "Difference",
@@ -62,6 +66,7 @@ __all__ = [
     "Sphere",
     "Tokens",
     "Whole",
+    "WorstCaseEstimate",
     "attention",
     "blowup",
     "boolean",
@@ -80,6 +85,7 @@ __all__ = [
     "squared_change",
     "text",
     "training",
+    "worst_case",
 ]
 
 #: Rooms that a measurement does not need: imported when they are first used.

@@ -38,6 +38,7 @@ class Costs:
       bytes: of the widest intermediate of one edit.
       clean_bytes: of the clean values that edits of an example take.
       rounding: the relative rounding error of the coarsest numbers of the model.
+      all_bytes: of all intermediates of one edit together, as its gradient keeps them.
     """
 
     plain: float
@@ -46,6 +47,7 @@ class Costs:
     bytes: int
     clean_bytes: int
     rounding: float
+    all_bytes: int
 
     @property
     def worthwhile(self) -> bool:
@@ -84,20 +86,24 @@ def _costs(apply_fn, leaves, tree, grid, samples, platform) -> Costs:
         num = sum(len(group.positions) for group in program.position_groups)
         clean = jax.make_jaxpr(program.clean)(params, x, context)
         values = jax.eval_shape(program.clean, params, x, context)
-        total, widest, kept = 0.0, 1, 1
+        total, widest, together, kept = 0.0, 1, 1, 1
         for number, group in enumerate(program.position_groups):
             jaxpr = _edits_jaxpr(program, number, grid, samples, values, x)
             # The last two inputs are the position and its windows: the rest is done once per block.
             total += len(group.positions) * flops.count_from(jaxpr, jaxpr.invars[-2:])
-            widest = max(widest, *output_bytes(jaxpr))
+            sizes = list(output_bytes(jaxpr))
+            widest, together = max(widest, *sizes), max(together, sum(sizes))
             num_params = len(jax.tree.leaves(params))
             shared = {*program.trace.inputs[:num_params], *program.trace.constants}
             kept = max(kept, _taken_bytes(jaxpr, values.values, shared))
         edits = num * samples
         plain = flops.count(jax.make_jaxpr(program.forward)(params, x, context).jaxpr)
         once = flops.count(clean.jaxpr)
-        edit_bytes, each = -(-widest // samples), (total + once) / edits
-        found.append(Costs(plain, each, num_position_groups, edit_bytes, kept, program.rounding))
+        each = (total + once) / edits
+        edit_bytes, all_bytes = (-(-size // samples) for size in (widest, together))
+        found.append(
+            Costs(plain, each, num_position_groups, edit_bytes, kept, program.rounding, all_bytes)
+        )
     best = found[0]
     for other in found[1:]:
         if other.incremental < (1 - _WORTH_MORE_GROUPS) * best.incremental:

@@ -96,8 +96,10 @@ class Windowed:
         if self._change is None:
             assert self._new is not None
             old = clean_window(self.clean, self.layout, self.position)
-            # Equal infinities have no difference.
-            change = jnp.where(self._new == old, jnp.zeros_like(old), self._new - old)
+            # Equal infinities have no difference. Equal finite entries have one of 0, and a
+            # derivative, which `worst_case` follows.
+            both_infinite = (self._new == old) & jnp.isinf(old)
+            change = jnp.where(both_infinite, jnp.zeros_like(old), self._new - old)
             self._change = zero_out_of_bounds(change, self.layout, self.position)
             self.position.rely_on(self.clean)
         return self._change

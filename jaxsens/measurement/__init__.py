@@ -1,18 +1,20 @@
-"""Measurements: how far a random change of an input, or of the weights, changes the output.
+"""Measurements: how far a change of an input, or of the weights, changes the output.
 
-`sensitivity` and `sharpness` check their arguments, make a job of them, cut it into batches that
+`sensitivity`, `worst_case` and `sharpness` check their arguments, make a job of them, cut it into batches that
 fit a byte budget, and give estimates with intervals.
 """
 
 from jaxsens.measurement._blowup import Blowup, blowup
 from jaxsens.measurement._sensitivity import sensitivity
 from jaxsens.measurement._sharpness import sharpness
+from jaxsens.measurement._worst_case import worst_case
 from jaxsens.measurement.comparison import Difference, compare
 from jaxsens.measurement.estimate import SensitivityEstimate
 from jaxsens.measurement.explanation import Explanation, explain
 from jaxsens.measurement.metrics import Metric, label_flip, relative_l2, squared_change
 from jaxsens.measurement.ragged import ragged_sensitivity
 from jaxsens.measurement.sharpness_estimate import SharpnessEstimate
+from jaxsens.measurement.worst_case_estimate import WorstCaseEstimate
 
 __all__ = [
     "Blowup",
@@ -21,6 +23,7 @@ __all__ = [
     "Metric",
     "SensitivityEstimate",
     "SharpnessEstimate",
+    "WorstCaseEstimate",
     "blowup",
     "compare",
     "explain",
@@ -30,4 +33,5 @@ __all__ = [
     "sensitivity",
     "sharpness",
     "squared_change",
+    "worst_case",
 ]

@@ -13,7 +13,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -111,6 +111,33 @@ def make_reuse_plan(
     return BatchPlan(MAX_CHUNK, group, block, num_position_groups, _even(samples, max_batch))
 
 
+def make_search_plan(max_batch: int, num_starts: int, num_cells: int) -> BatchPlan:
+    """Cuts searches, each of `num_starts` windows at one position, into calls.
+
+    A search takes hundreds of passes, so a call is one group of them. Where there are few, they are
+    grouped evenly; where there are many, the plan does not depend on their number.
+
+    Args:
+      max_batch: the most windows in one pass.
+      num_starts: windows of a search, which move together.
+      num_cells: searches of one device, of those that run at the same time.
+
+    Returns:
+      A plan whose chunk and group are searches, and whose block is starts.
+
+    >>> make_search_plan(100, num_starts=8, num_cells=1000)
+    BatchPlan(chunk=12, group=12, block=8, num_position_groups=0, samples=0)
+    >>> make_search_plan(100, num_starts=8, num_cells=14)
+    BatchPlan(chunk=7, group=7, block=8, num_position_groups=0, samples=0)
+    >>> make_search_plan(3, num_starts=8, num_cells=1000)
+    BatchPlan(chunk=1, group=1, block=3, num_position_groups=0, samples=0)
+    """
+    group = max(1, min(MAX_CHUNK, max_batch // num_starts))
+    if num_cells < _MANY_GROUPS * group:
+        group = _even(num_cells, group)
+    return BatchPlan(chunk=group, group=group, block=_even(num_starts, max_batch))
+
+
 def _even(num: int, most: int) -> int:
     """The length of blocks of equal length, at most `most`, that hold `num` with least padding."""
     return math.ceil(num / math.ceil(num / max(1, most)))
@@ -136,6 +163,15 @@ class ByteBudget:
     def clean(self) -> int:
         """Bytes of the clean values that edits reuse; with less, GPT-2 became slower."""
         return self.total // 2
+
+    def gradient_batch(self, widest: int, total: int) -> int:
+        """How many inputs, or edits, go through the model and back at once; at least 1.
+
+        Args:
+          widest: bytes of the widest intermediate of one of them.
+          total: bytes of all its intermediates, which wait for their gradients.
+        """
+        return max(1, min(self.widest // max(1, widest), self.total // 2 // max(1, total)))
 
 
 def byte_budget(num_bytes: Any, platform: str) -> ByteBudget:
@@ -166,18 +202,37 @@ def max_batch_within(num_bytes: int, apply_fn: Callable, params: Any, example: A
     >>> max_batch_within(4000, lambda params, x: x.sum(axis=1), (), example)
     10
     """
+    return max(1, num_bytes // _bytes_per_input(apply_fn, params, example).widest)
+
+
+def max_gradient_batch(budget: ByteBudget, apply_fn: Callable, params: Any, example: Any) -> int:
+    """How many inputs fit through the model and back at once: a gradient keeps all intermediates.
+
+    >>> example = jax.ShapeDtypeStruct((100,), "float32")
+    >>> model = lambda params, x: jnp.tanh(jnp.tanh(x)).sum(axis=1)
+    >>> max_gradient_batch(ByteBudget(64_000), model, (), example)
+    10
+    """
+    per_input = _bytes_per_input(apply_fn, params, example)
+    return budget.gradient_batch(per_input.widest, per_input.total)
+
+
+class _BytesPerInput(NamedTuple):
+    """By how many bytes one more input widens the widest intermediate, and all together."""
+
+    widest: int
+    total: int
+
+
+def _bytes_per_input(apply_fn: Callable, params: Any, example: Any) -> _BytesPerInput:
     inputs = example if isinstance(example, tuple) else (example,)
     leaves, treedef = jax.tree.flatten((jax.tree.map(jax.typeof, params), inputs))
-    return max(1, num_bytes // _bytes_per_input(apply_fn, tuple(leaves), treedef))
+    return _counted_bytes(apply_fn, tuple(leaves), treedef)
 
 
 @functools.lru_cache(maxsize=256)
-def _bytes_per_input(apply_fn: Callable, leaves: tuple, treedef: Any) -> int:
-    """By how many bytes one more input widens the widest intermediate.
-
-    The difference between two traces leaves out what does not grow with the batch, such as a
-    transposed weight matrix.
-    """
+def _counted_bytes(apply_fn: Callable, leaves: tuple, treedef: Any) -> _BytesPerInput:
+    """The difference between two traces, without what does not grow: a transposed matrix, say."""
 
     def widths(batch: int) -> list[int]:
         params, inputs = jax.tree.unflatten(treedef, leaves)
@@ -186,4 +241,5 @@ def _bytes_per_input(apply_fn: Callable, leaves: tuple, treedef: Any) -> int:
         return [bytes_of(inputs[0]), *output_bytes(jaxpr)]
 
     one, two = widths(1), widths(2)
-    return max(1, *(b - a for a, b in zip(one, two, strict=False)))
+    growth = [max(0, b - a) for a, b in zip(one, two, strict=False)]
+    return _BytesPerInput(max(1, *growth), max(1, sum(growth)))

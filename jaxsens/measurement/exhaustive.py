@@ -12,7 +12,6 @@ whole passes. Some edits of every measurement by reuse (the probes) are made by 
 the outputs differ by more than rounding explains, whole passes measure everything again.
 """
 
-import collections
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +24,8 @@ from jaxtyping import Float
 from jaxsens.core import runtime
 from jaxsens.core.notices import warn_user
 from jaxsens.core.runtime import SPLIT
-from jaxsens.measurement.batching import BatchPlan
 from jaxsens.measurement.chunk_program import chunk_totals
+from jaxsens.measurement.dispatch import run_calls
 from jaxsens.measurement.jobs import Measurement, MeasurementJob, Reuse, check_finite
 from jaxsens.measurement.reuse import refuse_reuse
 from jaxsens.measurement.whole_passes import (
@@ -183,8 +182,8 @@ def _totals_of_host(job: MeasurementJob) -> tuple[Float[np.ndarray, "m T"], dict
     probed: dict[int, tuple] = {}
     to_probe = set(np.linspace(share.start, share.stop - 1, _NUM_PROBES).astype(int).tolist())
 
-    def receive(examples: np.ndarray, slots: np.ndarray, probes: np.ndarray, results: Any) -> None:
-        changes, *outputs = results
+    def receive(examples: np.ndarray, slots: np.ndarray, sent: Any) -> None:
+        probes, (changes, *outputs) = sent
         measured = np.where(job.mask[examples], np.asarray(changes)[slots], 0)
         if job.reuse is None and jax.process_count() == 1:
             check_finite(measured, job.example_ids[examples])
@@ -199,53 +198,14 @@ def _totals_of_host(job: MeasurementJob) -> tuple[Float[np.ndarray, "m T"], dict
         if jax.process_count() == 1:
             _check_doubtful(job, totals)
 
-    # Some calls run on the devices while the results of those before are received.
-    num_concurrent = runtime.num_concurrent_calls(job.mesh)
-    pending: collections.deque = collections.deque()
-    pieces = _pieces(np.arange(share.start, share.stop), plan, job.mesh.size, num_concurrent)
-    for number, examples in enumerate(pieces):
-        dealt, num_valid, slots = _deal(examples, job.mesh.size, plan.chunk)
+    def send(dealt: np.ndarray, num_valid: np.ndarray) -> tuple[np.ndarray, Any]:
         probes = probes_of(job.mask, dealt, _num_probes(job))
-        with runtime.concurrent_call(number, num_concurrent):
-            of_chunk = (*job.inputs(dealt), job.example_ids[dealt], probes, num_valid)
-            results = chunk_totals(
-                job.spec, plan, job.mesh, job.params,
-                *runtime.place(of_chunk, job.mesh, SPLIT), job.key, job.pool,
-            )  # fmt: skip
-        pending.append((examples, slots, probes, results))
-        if len(pending) > num_concurrent:
-            receive(*pending.popleft())
-    for received in pending:
-        receive(*received)
+        of_chunk = (*job.inputs(dealt), job.example_ids[dealt], probes, num_valid)
+        return probes, chunk_totals(
+            job.spec, plan, job.mesh, job.params,
+            *runtime.place(of_chunk, job.mesh, SPLIT), job.key, job.pool,
+        )  # fmt: skip
+
+    for call in run_calls(np.arange(share.start, share.stop), plan, job.mesh, send):
+        receive(*call)
     return totals, probed
-
-
-def _pieces(
-    examples: np.ndarray, plan: BatchPlan, num_devices: int, num_concurrent: int
-) -> list[np.ndarray]:
-    """The examples of each call: whole groups, about as many to each of the concurrent calls."""
-    if not len(examples):
-        return []
-    group = plan.group * num_devices
-    groups = np.arange(-(-len(examples) // group))
-    num_calls = -(-len(groups) // (plan.chunk // plan.group))
-    num_calls = -(-num_calls // num_concurrent) * num_concurrent
-    shares = np.array_split(groups, max(1, min(num_calls, len(groups))))
-    return np.split(examples, [share[0] * group for share in shares[1:]])
-
-
-def _deal(
-    examples: np.ndarray, num_devices: int, chunk: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Deals the examples of a call out evenly to the devices.
-
-    Returns:
-      The examples in their slots, (devices · chunk), of which each device's last ones are padding;
-      how many of each device's are valid, (devices,); and the slots of those.
-    """
-    shares = np.array_split(examples, num_devices)
-    num_valid = np.array([len(share) for share in shares], np.int32)
-    slots = np.arange(chunk)[None, :]
-    starts = np.cumsum(num_valid) - num_valid
-    dealt = examples[np.minimum(starts[:, None] + slots, len(examples) - 1)]
-    return dealt.ravel(), num_valid, np.flatnonzero((slots < num_valid[:, None]).ravel())

@@ -121,6 +121,7 @@ class Reuse:
     Attributes:
       num_position_groups: into how many groups of consecutive positions an example is cut.
       max_batch: the most edits that fit through the model at once.
+      max_gradient_batch: the most edits that fit through it and back at once.
       max_examples: the most examples whose clean values fit into memory at once.
       relative_cost: operations of an edit as a share of those of a whole pass.
       rounding: the relative rounding error of the model's coarsest numbers, ε.
@@ -129,6 +130,7 @@ class Reuse:
 
     num_position_groups: int
     max_batch: int
+    max_gradient_batch: int
     max_examples: int
     relative_cost: float
     rounding: float

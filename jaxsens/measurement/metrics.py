@@ -9,6 +9,7 @@ Assumption: outputs are logits or scores of one example, without a batch axis, a
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Num, Shaped
@@ -28,6 +29,9 @@ class Metric:
       jumps_within: `jumps_within(outputs, width) -> bool`, whether the change jumps (as the
         prediction does at a tie) if some outputs of one example move by at most `width`; None if
         the change never jumps.
+      ascent: `ascent(clean, perturbed) -> scalar`, what `worst_case` follows uphill in place of the
+        change: smooth, and the larger, the larger the change. None for the change itself, unless
+        it jumps, since a jump has no slope.
 
     >>> first = Metric("first", lambda clean, perturbed: abs(perturbed[0] - clean[0]), lower=0.0)
     >>> float(first(jnp.array([1.0, 2.0]), jnp.array([4.0, 2.0])))
@@ -39,6 +43,7 @@ class Metric:
     lower: float = -math.inf
     upper: float = math.inf
     jumps_within: Callable[[Array, Array], Array] | None = None
+    ascent: Callable[[Array, Array], Array] | None = None
 
     def is_close(self, clean: Array, perturbed: Array, share: float) -> Bool[Array, ""]:
         """Whether the outputs are so close to a jump that rounding may decide it.
@@ -80,7 +85,14 @@ class Metric:
 
     def __call__(self, clean: Array, perturbed: Array) -> Float[Array, ""]:
         """The change, as a float."""
-        change = jnp.asarray(self.change(clean, perturbed))
+        return self._number(self.change(clean, perturbed))
+
+    def height(self, clean: Array, perturbed: Array) -> Float[Array, ""]:
+        """What an ascent makes as large as it can, as a float."""
+        return self._number((self.ascent or self.change)(clean, perturbed))
+
+    def _number(self, change: Any) -> Float[Array, ""]:
+        change = jnp.asarray(change)
         if jnp.issubdtype(change.dtype, jnp.complexfloating):
             raise ValueError(
                 f"metric {self.name!r} must give a real number; got {change.dtype}: take its "
@@ -108,10 +120,27 @@ def _is_near_tie(outputs: Shaped[Array, "*C"], width: Shaped[Array, ""]) -> Bool
     return (outputs >= outputs.max() - width).sum() > 1
 
 
+def _margin(clean: Float[Array, "*C"], perturbed: Float[Array, "*C"]) -> Float[Array, ""]:
+    """By how much another class leads the one that was predicted: above 0 the label has flipped."""
+    if clean.size == 1:
+        before, after = clean.reshape(()), perturbed.reshape(())
+        return jnp.where(before == 0, jnp.abs(after), -jnp.sign(before) * after)
+    clean, perturbed = clean.ravel(), perturbed.ravel()
+    predicted = jnp.arange(clean.size) == jnp.argmax(clean)
+    others = jnp.where(predicted, jnp.full_like(perturbed, -jnp.inf), perturbed)
+    return others.max() - jnp.where(predicted, perturbed, jnp.zeros_like(perturbed)).sum()
+
+
 def _relative_l2(clean: Num[Array, "*F"], perturbed: Num[Array, "*F"]) -> Float[Array, ""]:
     change = jnp.linalg.norm((perturbed - clean).ravel())
     size = jnp.linalg.norm(clean.ravel())
     return jnp.where(change == 0, jnp.zeros_like(change), change / size)
+
+
+def _relative_squared(clean: Num[Array, "*F"], perturbed: Num[Array, "*F"]) -> Float[Array, ""]:
+    """The square of `relative_l2`: the same way uphill, and a slope of 0 where nothing changes."""
+    size = jnp.sum(jnp.abs(clean) ** 2)
+    return jnp.sum(jnp.abs(perturbed - clean) ** 2) / size
 
 
 def _squared(clean: Num[Array, "*F"], perturbed: Num[Array, "*F"]) -> Num[Array, ""]:
@@ -119,9 +148,9 @@ def _squared(clean: Num[Array, "*F"], perturbed: Num[Array, "*F"]) -> Num[Array,
 
 
 #: 1[pred differs]: argmax for several outputs, sign for one, a tie being its own class.
-label_flip = Metric("label_flip", _label_flip, 0.0, 1.0, _is_near_tie)
+label_flip = Metric("label_flip", _label_flip, 0.0, 1.0, _is_near_tie, _margin)
 #: ‖f(x') - f(x)‖₂ / ‖f(x)‖₂ over all outputs.
-relative_l2 = Metric("relative_l2", _relative_l2, 0.0)
+relative_l2 = Metric("relative_l2", _relative_l2, 0.0, ascent=_relative_squared)
 #: ‖f(x') - f(x)‖₂² over all outputs.
 squared_change = Metric("squared_change", _squared, 0.0)
 

@@ -51,6 +51,7 @@ def choose_reuse(
     return Reuse(
         num_position_groups=costs.num_position_groups,
         max_batch=max(1, budget.widest // costs.bytes),
+        max_gradient_batch=budget.gradient_batch(costs.bytes, costs.all_bytes),
         max_examples=budget.clean // costs.clean_bytes,
         relative_cost=costs.incremental / max(costs.plain, 1.0),
         rounding=costs.rounding,

@@ -1,5 +1,6 @@
 """Random changes of one window of an input (a grid and an edit), and of a model's weights."""
 
+from jaxsens.perturbations.ball import Ball
 from jaxsens.perturbations.edits import (
     CheckedEdit,
     Donor,
@@ -15,6 +16,7 @@ from jaxsens.perturbations.perturbation import Perturbation
 from jaxsens.perturbations.weight_noise import Relative, Sphere, WeightNoise
 
 __all__ = [
+    "Ball",
     "Bits",
     "CheckedEdit",
     "Donor",

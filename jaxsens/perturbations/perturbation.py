@@ -90,7 +90,7 @@ class Perturbation:
     def replacement(self, index: Position, x: Array, position: Position) -> Array:
         """Replacement `index` of window `position`, for edits with finitely many."""
         assert isinstance(self.edit, FiniteEdit)
-        return self._checked(self.edit.replacement(index, self._window(x, position)), x)
+        return self._checked(self.edit.replacement(index, self.current_window(x, position)), x)
 
     def window(
         self,
@@ -102,15 +102,22 @@ class Perturbation:
         example: Position | None = None,
     ) -> Shaped[Array, "..."]:
         """The new entries of window `position`; arguments as for `__call__`."""
-        window = self._window(x, position)
+        window = self.current_window(x, position)
         if not isinstance(self.edit, Donor):
             return self._checked(self.edit(key, window), x)
         if pool is None or example is None:
             raise ValueError(f"{self.edit!r} needs pool= (all examples) and example= (x's index)")
         other = jax.random.randint(key, (), 0, pool.shape[0] - 1)
         other = jnp.where(other >= example, other + 1, other)
-        donor = self._window(jax.lax.dynamic_index_in_dim(pool, other, keepdims=False), position)
+        donor = self.current_window(
+            jax.lax.dynamic_index_in_dim(pool, other, keepdims=False), position
+        )
         return self._checked(self.edit(key, window, donor), x)
+
+    def current_window(self, x: Array, position: Position) -> Array:
+        """The entries of window `position` as they are."""
+        start = self._start(position, x)
+        return jax.lax.dynamic_slice(x, start, self.grid.window_shape(x.shape))
 
     def put(self, x: Array, window: Array, position: Position) -> Array:
         """A copy of `x` with these entries in window `position`."""
@@ -141,10 +148,6 @@ class Perturbation:
           ValueError: the edit gives another shape or dtype, or needs `pool` and `example`.
         """
         return self.put(x, self.window(key, x, position, pool=pool, example=example), position)
-
-    def _window(self, x: Array, position: Position) -> Array:
-        start = self._start(position, x)
-        return jax.lax.dynamic_slice(x, start, self.grid.window_shape(x.shape))
 
     def _start(self, position: Position, x: Array) -> list[Array]:
         """The first index of the window as int32: in 64-bit mode JAX would mix dtypes otherwise."""

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxsens.measurement import exhaustive
+from jaxsens.measurement import dispatch
 from jaxsens.measurement.batching import MAX_CHUNK, BatchPlan
 
 
@@ -15,7 +15,7 @@ from jaxsens.measurement.batching import MAX_CHUNK, BatchPlan
 def test_calls_take_whole_groups_and_miss_no_example(n, group, num_devices, num_concurrent, even):
     chunk = MAX_CHUNK // group * group if even else MAX_CHUNK
     plan = BatchPlan(chunk, group, block=1)
-    pieces = exhaustive._pieces(np.arange(n), plan, num_devices, num_concurrent)
+    pieces = dispatch.pieces(np.arange(n), plan, num_devices, num_concurrent)
     np.testing.assert_array_equal(np.concatenate(pieces), np.arange(n))
     assert all(0 < len(piece) <= chunk * num_devices for piece in pieces)
     assert all(len(piece) % (group * num_devices) == 0 for piece in pieces[:-1])
