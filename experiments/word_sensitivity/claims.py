@@ -1,8 +1,8 @@
 """Claims W1 to W6 of the experiment `word_sensitivity`: how S depends on the number of words.
 
-A claim holds if the whole 95 % interval lies in the range that `paper` fixes. Where a claim is about
-several cells, the one farthest out decides. Slopes are those of log S against log n, one for each
-seed; their mean has Student's interval.
+A claim holds if the whole 95 % interval lies in the range that `paper` fixes. Where a claim is
+about several cells, the one farthest out decides. Slopes are those of log S against log n, one for
+each seed; their mean has Student's interval.
 """
 
 import math
@@ -33,8 +33,9 @@ def inside(found: Interval, within: Within) -> bool:
 
 def slope(curves: Sequence[Row]) -> Interval:
     """Exponent of S in n: mean over the seeds, with its interval."""
+    num = min(len(best(row)) for row in curves)
     x = np.log([row["n"] for row in curves])
-    y = np.log([best(row) for row in curves])
+    y = np.log([best(row)[:num] for row in curves])
     return student_interval(np.polyfit(x, y, 1)[0])
 
 
@@ -160,7 +161,7 @@ def deep_curves(rows: Sequence[Row]) -> dict[tuple[str, int], list[Row]]:
 
 
 def stuck_shares(row: Row) -> tuple[float, float]:
-    """Share of random starts, and of the authors' single starts, that end below half of the best."""
+    """Share of random starts, and of the authors' single starts, that are stuck."""
     starts, reached = np.array(row["starts"]), np.array(row["released"])
     most = np.maximum(starts.max(axis=1), reached)
     return (

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from jaxsens.cli.bounds import Count, Depth, Draws, Folder, Range, Runs, Seed, Several
-from jaxsens.cli.config import ExperimentConfig
+from jaxsens.cli.config import ExperimentConfig, Preset
 from jaxsens.core import memory
 
 #: Words of a text, and their width.
-Words = Annotated[int, Range(2, 10_000, because="a text of one word has no other words")]
+Words = Annotated[int, Range(4, 10_000, because="ReLU attention to fewer is often 0")]
 Width = Annotated[int, Range(2, 100_000)]
 
 
@@ -55,9 +55,9 @@ class Config(ExperimentConfig):
     reuse: Annotated[tuple[Folder, ...], Several(at_least=0)] = ()
     """Folders of runs of `language` or `vision`, whose models are measured untrained and trained;
     the embeddings of a language run are also texts for the random maps."""
-    num_measured: Count = 16
+    num_measured: Runs = 8
     """Texts or images for each of these models."""
-    num_places: Count = 8
+    num_places: Count = 4
     """Words or patches of each of them whose worst change is looked for, spread evenly."""
     embeddings: Folder | None = None
     """Folder with model.safetensors and vocab.txt of bert-base-uncased: IMDB's reviews in BERT's
@@ -66,7 +66,7 @@ class Config(ExperimentConfig):
     """Of texts, weights and starts."""
 
     def check(self) -> None:
-        """Raises ValueError for grids that do not fit together, or into memory."""
+        """Raises ValueError for grids that do not fit together."""
         strange = [n for n in self.all_words_n if n not in self.n]
         if strange:
             raise ValueError(
@@ -80,6 +80,13 @@ class Config(ExperimentConfig):
                         f"context_train={num} texts cannot be interpolated with n·d = "
                         f"{n}·{self.context_d} = {n * self.context_d} features; choose fewer texts"
                     )
+
+    def resolved(self, preset: Preset) -> "Config":
+        """The config, checked against the memory of this machine."""
+        self._require_memory()
+        return self
+
+    def _require_memory(self) -> None:
         widest, longest = max(self.d), max(self.n)
         # The weights that one word meets, once as drawn and once as used.
         memory.require(

@@ -49,11 +49,7 @@ def settings(config: Config, pools: list[Pool]) -> list[Setting]:
     found = [Setting(Gaussian(), config.context_d, n, num) for n, num in sizes]
     for pool in pools:
         d = min(config.context_d, pool.width)
-        found += [
-            Setting(pool, d, n, num)
-            for n, num in sizes
-            if num < min(pool.num_of(n), n * d)
-        ]
+        found += [Setting(pool, d, n, num) for n, num in sizes if num < min(pool.num_of(n), n * d)]
     return found
 
 
@@ -93,6 +89,8 @@ def _points(config: Config, setting: Setting, each: FeatureMap, seed: int) -> li
     features, of_word = each.fitted(jax.random.fold_in(map_key, each.index), texts)
     word, y = texts[-1, 0], float(labels[-1])
     phi = np.asarray(of_word(word), np.float64)
+    if not (np.asarray(features) != 0).any(axis=1).all():
+        return []  # ReLU attention may be 0 on all of a text: no model of it interpolates
     fit = min_norm_fit(np.asarray(features[:-1], np.float64), labels[:-1])
     models = {"fine-tuned": fine_tuned(fit, phi, y), "retrained": retrained(fit, phi, y)}
     before = float(phi @ fit.theta)

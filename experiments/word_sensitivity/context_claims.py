@@ -5,6 +5,7 @@ that the one farthest out decides; G3 and G4 speak of the share of the seeds, wh
 in the range (ten of ten seeds leave a wide interval); G5 is decided by its interval.
 """
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -140,7 +141,7 @@ def _order_claim(rows: Sequence[Row]) -> Claim:
     level = bonferroni(0.95, 2)
     steps = {
         f"{larger} − {smaller}": paired_difference(by_map[larger], by_map[smaller], level=level)
-        for larger, smaller in zip(names, names[1:], strict=False)
+        for larger, smaller in itertools.pairwise(names)
     }
     least = min(steps, key=lambda name: steps[name].low)
     means = {f"mean Err, {name}": float(values.mean()) for name, values in by_map.items()}

@@ -44,8 +44,11 @@ class Search(NamedTuple):
 
 def measure_grid(config: Config, pools: list[Pool], folder: RunFolder) -> list[Row]:
     """All cells: every map on independent rows, attention also on the other texts."""
-    cells = [
-        (Gaussian(), each, n, d) for d in config.d for n in config.n for each in maps_at(config, n, d)
+    cells: list[tuple[Source, FeatureMap, int, int]] = [
+        (Gaussian(), each, n, d)
+        for d in config.d
+        for n in config.n
+        for each in maps_at(config, n, d)
     ]
     others: list[tuple[Source, int, int]] = [
         (Gaussian(config.mean_share), n, d) for d in config.d for n in config.n
@@ -63,20 +66,24 @@ def measure_grid(config: Config, pools: list[Pool], folder: RunFolder) -> list[R
             stage = f"first word: {each.name} d={d} n={n} {source.name}"
             rows.append(place | cached_stage(folder, stage, measure))
             bar.update(done, len(cells), f"{each.label}, d={d}, n={n}")
-    return rows
+    return with_seeds(rows, "starts")
 
 
 def measure_all_words(config: Config, folder: RunFolder) -> list[Row]:
     """The worst word of all, and the first word of the same texts and weights."""
     rows = []
-    cells = [(n, d, each) for d in config.d for n in config.all_words_n for each in maps_at(config, n, d)]
+    cells = [
+        (n, d, each)
+        for d in config.d
+        for n in config.all_words_n
+        for each in maps_at(config, n, d)
+        if each.scoring is not None or n * d <= config.all_words_limit
+    ]
     for n, d, each in cells:
-        if each.scoring is None and n * d > config.all_words_limit:
-            continue
         place = {"map": each.name, "label": each.label, "d": d, "n": n}
         measure = functools.partial(_all_words, config, each, n, d)
         rows.append(place | cached_stage(folder, f"all words: {each.name} d={d} n={n}", measure))
-    return rows
+    return with_seeds(rows, "words")
 
 
 def measure_stuck(config: Config, folder: RunFolder) -> list[Row]:
@@ -89,7 +96,7 @@ def measure_stuck(config: Config, folder: RunFolder) -> list[Row]:
                 measure = functools.partial(_stuck, config, source, each, d)
                 stage = f"stuck: {each.name} d={d} {source.name}"
                 rows.append(place | cached_stage(folder, stage, measure))
-    return rows
+    return with_seeds(rows, "starts")
 
 
 def best(row: Row) -> np.ndarray:
@@ -136,7 +143,21 @@ def _stuck(config: Config, source: Source, each: FeatureMap, d: int) -> Row:
 
 
 def _plain(found: dict[str, Array]) -> Row:
-    return {name: np.asarray(values, np.float64).tolist() for name, values in found.items()}
+    """The numbers of the seeds that have some: ReLU attention may be 0 on all of a text.
+
+    Where words share a direction all logits may be negative. Then no change is relative to
+    anything, and S does not exist.
+    """
+    values = {name: np.asarray(each, np.float64) for name, each in found.items()}
+    finite = [np.isfinite(each.reshape(len(each), -1)).all(axis=1) for each in values.values()]
+    there = np.all(finite, axis=0)
+    numbers = {name: each[there].tolist() for name, each in values.items()}
+    return numbers | {"num_vanishing": int((~there).sum())}
+
+
+def with_seeds(rows: list[Row], name: str) -> list[Row]:
+    """The rows with a mean and an interval: at least two seeds."""
+    return [row for row in rows if len(row[name]) > 1]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

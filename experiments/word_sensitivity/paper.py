@@ -1,4 +1,4 @@
-"""What Bombari and Mondelli (arXiv 2402.02969) claim, as data: the range that each claim must be in.
+"""What Bombari and Mondelli (arXiv 2402.02969) claim, as data: the range of each claim.
 
 Ranges were fixed before anything here was run. A claim holds if the whole 95 % interval of what was
 measured lies in its range. The authors' code gives one run of one sample and no error bars, so

@@ -38,16 +38,25 @@ def grid_table(config: Config, rows: Sequence[Row]) -> Table:
             row = by_n.get(n)
             cells.append(None if row is None else shown(student_interval(best(row))))
         trend = shown(slope(curve), 2) if len(curve) > 1 else None
-        body.append((first["texts"], first["label"], first["d"], *cells, trend))
+        vanishing = sum(row["num_vanishing"] for row in curve)
+        body.append((first["texts"], first["label"], first["d"], *cells, trend, vanishing))
     return Table(
         title="Worst relative change of the features by one word, the first",
-        columns=("texts", "map", "d", *(f"n = {n}" for n in config.n), "slope in log–log"),
+        columns=(
+            "texts",
+            "map",
+            "d",
+            *(f"n = {n}" for n in config.n),
+            "slope in log–log",
+            "φ(X) = 0",
+        ),
         rows=tuple(body),
         note=f"Mean of {config.num_seeds} texts and random weights with 95 % intervals; best of "
         f"{config.num_starts} starts × {config.num_steps} steps, a lower bound of the supremum "
         "over ‖Δ‖ ≤ √d. RF and DRF see only the norms of words, so other texts would change "
         f"nothing. A dash: D = nd is above {config.dense_limit}, where layers of D × D weights "
-        "have no room, or there are too few texts of n words.",
+        "have no room, or there are too few texts of n words. φ(X) = 0: texts that are left out, "
+        "because all logits of ReLU attention are negative, as where words share a direction.",
     )
 
 
@@ -59,8 +68,10 @@ def random_table(rows: Sequence[Row]) -> Table:
             worst, mean = best(row), np.array(row["random_mean"])
             ratio = student_interval(worst / mean)
             body.append(
-                (row["texts"], row["label"], row["d"], row["n"], float(worst.mean()))
-                + (float(mean.mean()), float(np.mean(row["random_max"])), shown(ratio, 2))
+                (
+                    *(row["texts"], row["label"], row["d"], row["n"], float(worst.mean())),
+                    *(float(mean.mean()), float(np.mean(row["random_max"])), shown(ratio, 2)),
+                )
             )
     return Table(
         title="The worst move of the first word beside random moves of the same length",
@@ -81,8 +92,10 @@ def all_words_table(rows: Sequence[Row]) -> Table:
         words = np.array(row["words"])
         ratio = student_interval(words.max(axis=1) / words[:, 0])
         body.append(
-            (row["label"], row["d"], row["n"], float(words[:, 0].mean()))
-            + (shown(student_interval(words.max(axis=1))), shown(ratio))
+            (
+                *(row["label"], row["d"], row["n"], float(words[:, 0].mean())),
+                *(shown(student_interval(words.max(axis=1))), shown(ratio)),
+            )
         )
     return Table(
         title="Worst word of all, as the definition has it, and the first word alone",
@@ -100,9 +113,12 @@ def stuck_table(config: Config, rows: Sequence[Row]) -> Table:
         starts, released = np.array(row["starts"]), np.array(row["released"])
         random, theirs = stuck_shares(row)
         body.append(
-            (row["texts"], row["label"], row["d"], shown(student_interval(starts.max(axis=1))))
-            + (f"{random:.0%}", shown(student_interval(released)), f"{theirs:.0%}")
-            + (float((released / starts.max(axis=1)).min()),)
+            (
+                *(row["texts"], row["label"], row["d"]),
+                *(shown(student_interval(starts.max(axis=1))), f"{random:.0%}"),
+                *(shown(student_interval(released)), f"{theirs:.0%}"),
+                float((released / starts.max(axis=1)).min()),
+            )
         )
     return Table(
         title=f"Starts that are stuck, n = {config.stuck_n}",
@@ -111,8 +127,8 @@ def stuck_table(config: Config, rows: Sequence[Row]) -> Table:
             *("authors' ascent", "stuck", "its smallest share of the best"),
         ),
         rows=tuple(body),
-        note=f"{config.stuck_seeds} texts each. Stuck: below {paper.STUCK:.0%} of the best that was "
-        "found. The authors' ascent has one start near the clean word, a fixed learning rate of "
+        note=f"{config.stuck_seeds} texts each. Stuck: below {paper.STUCK:.0%} of the best that "
+        "was found. The authors' ascent has one start near the clean word, a fixed learning rate of "
         f"{paper.RELEASED_RATE:g} and {paper.RELEASED_STEPS}·n steps; its ball is centred on the "
         "clean word here. A mean over single starts mixes both modes.",
     )

@@ -8,9 +8,9 @@ direction. A `Pool` holds real ones: texts are drawn from it without replacement
 and the first d coordinates are taken, as in the authors' code, and rows scaled.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -66,22 +66,21 @@ class Gaussian:
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Texts as rows of embeddings, of different lengths.
+    """Texts as token ids, of different lengths, and how they become rows.
 
     Attributes:
       name: where they are from.
-      rows: the embeddings of each text.
+      tokens: the ids of each text.
       labels: ±1 for each text.
+      width: of an embedding.
+      embed: from ids (m, n) to embeddings (m, n, width).
     """
 
     name: str
-    rows: Sequence[Float[np.ndarray, "_ width"]]
+    tokens: Sequence[Int[np.ndarray, " _"]]
     labels: Int[np.ndarray, " m"]
-
-    @property
-    def width(self) -> int:
-        """Of an embedding."""
-        return self.rows[0].shape[1]
+    width: int
+    embed: Callable[[np.ndarray], Any]
 
     def num_of(self, n: int) -> int:
         """Different texts of at least n words: shorter ones would need padding."""
@@ -93,17 +92,17 @@ class Pool:
 
     def labelled(self, key: PRNGKeyArray, num: int, n: int, d: int) -> tuple[Rows, np.ndarray]:
         """`num` different texts with their labels."""
-        longer = self._longer(n)
-        chosen = [longer[i] for i in np.asarray(jax.random.permutation(key, len(longer)))[:num]]
-        x = np.stack([self.rows[i][:n, :d] for i in chosen])
-        return scaled(jnp.asarray(x, jnp.float32)), self.labels[chosen].astype(np.float64)
+        longer = np.array(self._longer(n))
+        chosen = longer[np.asarray(jax.random.permutation(key, len(longer)))[:num]]
+        rows = self.embed(np.stack([self.tokens[i][:n] for i in chosen]))
+        return scaled(jnp.asarray(rows)[:, :, :d]), self.labels[chosen].astype(np.float64)
 
     def _longer(self, n: int) -> list[int]:
         """The texts of at least n words, one of those that begin alike."""
         found: dict[bytes, int] = {}
-        for i, rows in enumerate(self.rows):
-            if len(rows) >= n:
-                found.setdefault(np.ascontiguousarray(rows[:n]).tobytes(), i)
+        for i, tokens in enumerate(self.tokens):
+            if len(tokens) >= n:
+                found.setdefault(np.ascontiguousarray(tokens[:n]).tobytes(), i)
         return list(found.values())
 
 
