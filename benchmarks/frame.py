@@ -29,9 +29,9 @@ class UsageError(ValueError):
 class Options:
     """Speed of jaxsens against PyTorch on the same weights and inputs, side by side in one run."""
 
-    suite: Literal["sensitivity", "scaling", "tolerance", "many-runs"] = "sensitivity"
+    suite: Literal["sensitivity", "scaling", "tolerance", "many-runs", "worst-case"] = "sensitivity"
     """What to measure: every model by every method, how the cost grows, a tolerance against the
-    exhaustive measurement, or how many small trainings an hour has."""
+    exhaustive measurement, how many small trainings an hour has, or the ascent of `worst_case`."""
     models: tuple[str, ...] = ()
     """Models to measure; default the suite's own choice."""
     methods: tuple[str, ...] = ()
@@ -61,17 +61,26 @@ class Options:
     """Of the suite "many-runs": runs that jaxsens trains together."""
     block: int = 4
     """Of the suite "many-runs": of which so many are vmapped."""
+    words: tuple[int, ...] = (50, 250)
+    """Of the suite "worst-case": n, words of an example."""
+    widths: tuple[int, ...] = (192, 768)
+    """Of the suite "worst-case": d, width of a word."""
+    starts: int = 8
+    """Of the suite "worst-case": ascents of each example."""
+    ascent_steps: int = 50
+    """Of the suite "worst-case": steps of an ascent."""
     figures: Path = Path("runs/benchmarks")
     """Where the suite "scaling" writes its figures."""
     json: Path | None = None
     """Also write everything to this file."""
 
     def __post_init__(self):
-        for name in ("num_images", "batch", "num_samples", "repeats", "steps", "lanes", "block"):
+        counts = ("num_images", "batch", "num_samples", "repeats", "steps", "lanes", "block")
+        for name in (*counts, "starts", "ascent_steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1; got {value}")
-        for name in ("lengths", "batches"):
+        for name in ("lengths", "batches", "words", "widths"):
             values = getattr(self, name)
             if not values or min(values) < 1:
                 raise ValueError(f"{name} must be at least 1; got {values}")

@@ -1,6 +1,6 @@
 """Command line of the benchmarks.
 
-    python -m benchmarks.run [--suite sensitivity | scaling | tolerance | many-runs]
+    python -m benchmarks.run [--suite sensitivity | scaling | tolerance | many-runs | worst-case]
                              [--models mlp cnn vit] [--num-images 100] [--repeats 3]
                              [--threads 2] [--json FILE]
 
@@ -16,13 +16,14 @@ from typing import Any
 
 import tyro
 
-from benchmarks import frame, many_runs, scaling, sensitivity, tolerance
+from benchmarks import frame, many_runs, scaling, sensitivity, tolerance, worst_case
 
 SUITES: dict[str, Callable[[frame.Options], frame.Result]] = {
     "sensitivity": sensitivity.run,
     "scaling": scaling.run,
     "tolerance": tolerance.run,
     "many-runs": many_runs.run,
+    "worst-case": worst_case.run,
 }
 
 

@@ -1,7 +1,7 @@
 """Measurements: how far a change of an input, or of the weights, changes the output.
 
-`sensitivity`, `worst_case` and `sharpness` check their arguments, make a job of them, cut it into batches that
-fit a byte budget, and give estimates with intervals.
+`sensitivity`, `worst_case` and `sharpness` check their arguments, make a job of them, cut it into
+batches that fit a byte budget, and give estimates with intervals.
 """
 
 from jaxsens.measurement._blowup import Blowup, blowup

@@ -35,6 +35,10 @@ from jaxsens.measurement.worst_case_estimate import WorstCaseEstimate, WorstCase
 from jaxsens.perturbations.ball import Ball
 from jaxsens.perturbations.perturbation import Perturbation
 
+#: With more steps, what is computed once per position counts for nothing, and costs are not counted
+#: anew for another number of steps.
+_MANY_STEPS = 100
+
 
 def worst_case(
     apply_fn: ApplyFn,
@@ -106,7 +110,7 @@ def worst_case(
     >>> import jax, jax.numpy as jnp
     >>> from jaxsens import Ball, Perturbation, Tokens, worst_case
     >>> weights = jnp.array([[3.0, 4.0], [0.0, 1.0]])
-    >>> model = lambda weights, x: (x * weights).sum(axis=(1, 2))
+    >>> model = lambda weights, x: (x * weights[None]).sum(axis=(1, 2))
     >>> x, ball = jnp.ones((1, 2, 2)), Perturbation(Tokens(), Ball(0.8))
     >>> est = worst_case(model, weights, x, ball, key=jax.random.key(0))
     >>> est.changes.round(4).tolist()  # 0.8·‖w_τ‖/|f(x)|, for f(x) = 8
@@ -126,10 +130,10 @@ def worst_case(
     searched = _checked_positions(positions, num_positions)
     mask = arguments.checked_mask(mask, len(x), num_positions)
     job = prepare_job(
-        apply_fn, params, x, perturbation, num_starts * (num_steps + 1), key=key, context=context,
+        apply_fn, params, x, perturbation, num_starts, key=key, context=context,
         mask=_only(mask, searched), metric=metric, example_ids=example_ids,
         incremental=incremental, chunk_bytes=chunk_bytes, devices=devices, progress=progress,
-        check=check,
+        check=check, edits_per_sample=min(num_steps, _MANY_STEPS),
     )  # fmt: skip
     _check_gradient(job)
     budget = byte_budget(chunk_bytes, runtime.platform(job.mesh))
@@ -173,7 +177,7 @@ def _as_estimate(
             device=runtime.device_kind(job.mesh),
             num_devices=job.mesh.size * jax.process_count(),
             seconds=seconds,
-            num_passes=len(search.cells) * spec.num_samples,
+            num_passes=len(search.cells) * search.num_starts * (search.num_steps + 1),
             incremental=result.incremental,
             self_check=result.self_check,
         ),

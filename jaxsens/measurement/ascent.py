@@ -31,7 +31,7 @@ from jaxsens.measurement.arguments import shapes
 from jaxsens.measurement.batching import BatchPlan
 from jaxsens.measurement.jobs import Context, MeasurementSpec
 from jaxsens.measurement.whole_passes import entries_of
-from jaxsens.perturbations.ball import Ball
+from jaxsens.perturbations.ball import Ball, exact_dtype
 
 #: The length of the first step, as a share of the radius.
 FIRST_STEP = 0.3
@@ -224,7 +224,7 @@ def _climb(search, model, cells, num_steps, key, starts):
     # A move of nothing gives the clean window.
     clean = jax.vmap(spec.perturbation.current_window)(cells.x, cells.positions)[:, None]
     first = jax.vmap(drawn)(cells.x, cells.examples, cells.positions)
-    exact = jnp.promote_types(clean.dtype, jnp.float32)
+    exact = exact_dtype(clean.dtype)
     moves = first.astype(exact) - clean.astype(exact)
 
     def windows_of(moves):
@@ -243,7 +243,8 @@ def _climb(search, model, cells, num_steps, key, starts):
             climb(state.moves, gradients),
             _where(better, state.moves, state.best_moves),
             jnp.where(better, heights, state.best),
-            state.is_finite & jnp.isfinite(heights),
+            # After a gradient of nan all is nan: that is not the outputs' fault.
+            state.is_finite & (jnp.isfinite(heights) | ~state.has_gradient),
             state.has_gradient & each(lambda g: jnp.isfinite(g).all())(gradients),
             state.has_slope | each(lambda g: (g != 0).any())(gradients),
             jnp.where(t == 0, gradients, state.gradients),
@@ -296,7 +297,7 @@ def _by_reuse(search, platform, params, cells) -> tuple[_Model, Callable]:
     edit = incremental.split_edit(
         program, group, jax.eval_shape(program.clean, params, x, context), window
     )
-    prepared = jax.vmap(edit.prepare)(clean, cells.positions - first)
+    prepared = _over_cells(edit.prepare)(clean, cells.positions - first)
 
     def doubts_of(windows):
         def one(clean, position, window):
@@ -304,10 +305,22 @@ def _by_reuse(search, platform, params, cells) -> tuple[_Model, Callable]:
 
         return jax.vmap(one)(clean, cells.positions, windows)
 
-    outputs = jax.vmap(jax.vmap(edit.output, (None, 0)))
+    outputs = _over_cells(jax.vmap(edit.output, (None, 0)))
     return _Model(
         jax.vmap(program.output)(clean), lambda windows: outputs(prepared, windows)
     ), doubts_of
+
+
+def _over_cells(function: Callable) -> Callable:
+    """`vmap`, but for a single cell: its position is then one index, where vmap would scatter."""
+
+    def mapped(*arrays):
+        if len(jax.tree.leaves(arrays)[0]) > 1:
+            return jax.vmap(function)(*arrays)
+        result = function(*jax.tree.map(lambda a: a[0], arrays))
+        return jax.tree.map(lambda a: a[None], result)
+
+    return mapped
 
 
 def _verified(spec, params, cells, found, outputs, doubts, climbed) -> Found:

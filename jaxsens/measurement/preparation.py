@@ -32,10 +32,12 @@ def prepare_job(
     devices: Sequence[jax.Device] | None = None,
     progress: ProgressCallback | None = None,
     check: bool = True,
+    edits_per_sample: int = 1,
 ) -> MeasurementJob:
     """Checks the arguments of `sensitivity`, puts the parameters on devices and sizes batches.
 
-    Arguments and errors are those of `sensitivity`.
+    Arguments and errors are those of `sensitivity`; but `edits_per_sample` is how many edits each
+    sample makes at its position, one after the other, by which reuse is judged.
     """
     perturbation = arguments.checked_perturbation(perturbation)
     metric = metrics.as_metric(metric)
@@ -76,7 +78,9 @@ def prepare_job(
             key=runtime.place(key, mesh, runtime.REPLICATED),
             mesh=mesh,
             max_batch=max_batch_within(budget.widest, apply_fn, params, shapes),
-            reuse=choose_reuse(incremental, spec, params, shapes, platform, budget),
+            reuse=choose_reuse(
+                incremental, spec, params, shapes, platform, budget, samples * edits_per_sample
+            ),
             progress=progress,
         )
         if check:

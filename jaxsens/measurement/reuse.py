@@ -22,6 +22,7 @@ def choose_reuse(
     shapes: tuple[Any, ...],
     platform: str,
     budget: ByteBudget,
+    num_edits: int,
 ) -> Reuse | None:
     """How clean values are reused, or None for whole forward passes.
 
@@ -32,6 +33,7 @@ def choose_reuse(
       shapes: the shapes of one example and of its context.
       platform: cpu, gpu or tpu.
       budget: the bytes of one call.
+      num_edits: of each position, which share what depends on the position alone.
     """
     if incremental is False:
         return None
@@ -40,9 +42,7 @@ def choose_reuse(
     if incremental == "auto" and table_size(grid, x.shape) > _LARGEST_TABLE:
         return None
     try:
-        costs = count_costs(
-            spec.apply_fn, params, x, tuple(context), grid, spec.num_samples, platform
-        )
+        costs = count_costs(spec.apply_fn, params, x, tuple(context), grid, num_edits, platform)
     except Exception as error:
         refuse_reuse(error, is_required=incremental is True)
         return None

@@ -7,7 +7,7 @@ into a call. Reuse may cut positions into groups; each group is a program of its
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -92,8 +92,8 @@ class SearchResult:
     heights: Float[np.ndarray, " k"]
     start_changes: Float[np.ndarray, "k S"]
     start_heights: Float[np.ndarray, "k S"]
-    incremental: bool = False
-    self_check: str = "none"
+    incremental: bool
+    self_check: Literal["passed", "failed", "none"] = "none"
 
 
 class _RefutedError(Exception):
@@ -120,7 +120,7 @@ def search_all(search: SearchJob) -> SearchResult:
         refuse_reuse(error, is_required=search.job.reuse.is_required)
         return _search(whole)
     try:
-        return replace(_search(search), incremental=True, self_check="passed")
+        return replace(_search(search), self_check="passed")
     except _DoubtfulError:
         return _search(whole)
     except _RefutedError as error:
@@ -165,7 +165,8 @@ def _search(search: SearchJob) -> SearchResult:
     _check(tables, search, cells)
     _check_reuse(runtime.largest_of_hosts(wrong))
     _check_moves(tables)
-    return SearchResult(**{field: tables[field] for field in _RESULTS})
+    windows, changes, heights, *of_starts = (tables[name] for name in _RESULTS)
+    return SearchResult(windows, changes, heights, *of_starts, incremental=job.reuse is not None)
 
 
 #: The fields of `Found` that are kept for every cell: results first, then what is checked.
@@ -209,6 +210,7 @@ def _disagreement(search: SearchJob, found: Found, slots: np.ndarray) -> float:
     """How far reuse is from whole passes in a call; 1 is the most allowed, 0 without reuse."""
     if search.job.reuse is None:
         return 0.0
+    assert found.slope_errors is not None
     rounding = max(search.job.reuse.rounding, float(jnp.finfo(jnp.float32).eps))
     slope = float(np.max(found.slope_errors)) / (_SLOPE_ERRORS * math.sqrt(rounding))
     trusted = slots[~np.asarray(found.doubts)[slots]]

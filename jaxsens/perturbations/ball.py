@@ -11,7 +11,7 @@ a ball moves the small ones most.
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +62,7 @@ class Ball:
         if not jnp.issubdtype(window.dtype, jnp.floating):
             raise ValueError(f"Ball needs floating-point inputs; got {window.dtype}")
         # Flat and at least in float32: see `Gaussian`, and a norm of float16 overflows.
-        exact = jnp.promote_types(window.dtype, jnp.float32)
+        exact = exact_dtype(window.dtype)
         if self.norm == "l2":
             drawn = jax.random.normal(key, (window.size,), exact)
             drawn = drawn / jnp.linalg.norm(drawn)
@@ -100,6 +100,16 @@ class Ball:
         gradient = gradient / jnp.where(largest > 0, largest, 1)
         moved = move + step * gradient / jnp.maximum(_norm(gradient), 1)
         return moved * jnp.minimum(1, radius / jnp.maximum(_norm(moved), radius))
+
+
+def exact_dtype(dtype: Any) -> Any:
+    """The dtype in which moves of a window are computed: its own, or float32 if that is finer.
+
+    >>> exact_dtype(jnp.bfloat16), exact_dtype(jnp.float32)
+    (dtype('float32'), dtype('float32'))
+    """
+    dtype = jnp.dtype(dtype)
+    return dtype if jnp.finfo(dtype).bits >= 32 else jnp.dtype(jnp.float32)
 
 
 def _norm(values: Float[Array, "..."]) -> Float[Array, ""]:

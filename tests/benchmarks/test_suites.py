@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import cell, frame, many_runs, models, scaling, targets, tolerance
+from benchmarks import cell, frame, many_runs, models, scaling, targets, tolerance, worst_case
 from benchmarks.workload import Setting
 
 MLP = Setting("MLP", {"num_classes": 3, "widths": (9, 5)}, (8, 8, 2), (4, 4, 2))
@@ -151,3 +151,37 @@ def test_ratios_are_within_a_length_and_batch():
     assert theirs["vs_torch"] is None
     assert ours["vs_torch"] == 5
     assert ours["vs_processes"] is None
+
+
+WORST = frame.Options(
+    suite="worst-case", words=(7,), widths=(6,), starts=3, ascent_steps=8, repeats=1, threads=1
+)
+
+
+def test_every_method_climbs_to_the_same_change(one_process):
+    pytest.importorskip("torch")
+    result = worst_case.run(WORST)
+    assert result.agree, result.notes
+    assert [row["method"] for row in result.rows] == ["torch", "jaxsens-plain", "jaxsens"]
+    changes = [row["change"] for row in result.rows]
+    np.testing.assert_allclose(changes, changes[0], rtol=1e-3)
+    theirs, plain, ours = result.rows
+    assert ours["vs_torch"] == theirs["ms_per_step"] / ours["ms_per_step"]
+    assert ours["vs_plain"] == plain["ms_per_step"] / ours["ms_per_step"]
+    assert theirs["vs_torch"] is None
+    assert ours["ms_per_step"] == pytest.approx(1e3 * min(ours["seconds"]) / (2 * 3 * 8))
+
+
+def test_methods_that_find_different_changes_disagree(monkeypatch):
+    found = {"torch": 1.0, "jaxsens-plain": 1.0, "jaxsens": 1.1}
+    by_side = {side: found[method] for method, side in worst_case.SIDES.items()}
+
+    def run_cell(settings, factory, folder):
+        return {"seconds": [2.0, 1.0], "change": by_side.get(factory)}
+
+    monkeypatch.setattr(worst_case, "run_cell", run_cell)
+    monkeypatch.setattr(worst_case, "installed", lambda package: package != "torch")
+    result = worst_case.run(WORST)
+    assert not result.agree
+    assert "n=7 d=6: the methods found different changes, [1.0, 1.1]" in result.notes
+    assert "torch is missing, so there is nothing to compare with" in result.notes
