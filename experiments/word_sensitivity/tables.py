@@ -128,9 +128,9 @@ def stuck_table(config: Config, rows: Sequence[Row]) -> Table:
         ),
         rows=tuple(body),
         note=f"{config.stuck_seeds} texts each. Stuck: below {paper.STUCK:.0%} of the best that "
-        "was found. The authors' ascent has one start near the clean word, a fixed learning rate of "
-        f"{paper.RELEASED_RATE:g} and {paper.RELEASED_STEPS}·n steps; its ball is centred on the "
-        "clean word here. A mean over single starts mixes both modes.",
+        "was found. The authors' ascent has one start near the clean word, a fixed learning rate "
+        f"of {paper.RELEASED_RATE:g} and {paper.RELEASED_STEPS}·n steps; its ball is centred on "
+        "the clean word here. A mean over single starts mixes both modes.",
     )
 
 
