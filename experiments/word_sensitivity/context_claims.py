@@ -115,7 +115,9 @@ def _share_claim(
     statement: str, theirs: str, happened: dict[str, list[bool]], within: Within
 ) -> Claim:
     """Whether something happens in enough of the seeds, for both trainings."""
-    found = {name: mean_interval(np.array(bits, float), (0, 1)) for name, bits in happened.items()}
+    found = {
+        name: mean_interval(np.array(bits, float), (0.0, 1.0)) for name, bits in happened.items()
+    }
     least = min(found, key=lambda name: found[name].mean)
     return Claim(
         statement=statement,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from jaxsens.core.ascent import ascend, sphere
 from jaxsens.reporting.cached import cached_stage
@@ -117,7 +117,7 @@ def cell_key(config: Config, purpose: int, n: int, d: int) -> PRNGKeyArray:
     return key
 
 
-def _keys(config: Config, feature_map: FeatureMap, num: int, n: int, d: int) -> PRNGKeyArray:
+def _keys(config: Config, feature_map: FeatureMap, num: int, n: int, d: int) -> Key[Array, " s"]:
     key = jax.random.fold_in(cell_key(config, 1, n, d), feature_map.index)
     return jax.vmap(lambda seed: jax.random.fold_in(key, seed))(jnp.arange(num))
 
@@ -162,7 +162,7 @@ def with_seeds(rows: list[Row], name: str) -> list[Row]:
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _first_word(
-    each: FeatureMap, search: Search, texts: Float[Array, "s n d"], keys: PRNGKeyArray
+    each: FeatureMap, search: Search, texts: Float[Array, "s n d"], keys: Key[Array, " s"]
 ) -> dict[str, Array]:
     """For each seed what every start found, and the mean and largest change of random moves."""
 
@@ -179,7 +179,7 @@ def _first_word(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _words(
-    each: FeatureMap, search: Search, texts: Float[Array, "s n d"], keys: PRNGKeyArray
+    each: FeatureMap, search: Search, texts: Float[Array, "s n d"], keys: Key[Array, " s"]
 ) -> dict[str, Array]:
     """For each seed S of every word, by the best of all starts."""
     n, d = texts.shape[1:]
@@ -200,7 +200,7 @@ def _words(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _released(
-    each: FeatureMap, num_steps: int, texts: Float[Array, "s n d"], keys: PRNGKeyArray
+    each: FeatureMap, num_steps: int, texts: Float[Array, "s n d"], keys: Key[Array, " s"]
 ) -> Float[Array, " s"]:
     """S by the authors' ascent from one start, but with the ball around the clean word."""
     d = texts.shape[2]
