@@ -16,7 +16,7 @@ Width = Annotated[int, Range(2, 100_000)]
 class Config(ExperimentConfig):
     """Flags of the experiment."""
 
-    d: Annotated[tuple[Width, ...], Several()] = (16, 96, 192)
+    d: Annotated[tuple[Width, ...], Several()] = (16, 192)
     """Widths of a word."""
     n: Annotated[tuple[Words, ...], Several(at_least=2)] = (10, 20, 40, 80, 160)
     """Numbers of words of a text."""
@@ -32,9 +32,9 @@ class Config(ExperimentConfig):
     """Random moves of a word on the same sphere, beside the worst one."""
     dense_limit: Count = 1_280
     """Largest D = n·d at which layers of D × D weights are made, for deep random features."""
-    all_words_n: Annotated[tuple[Words, ...], Several(at_least=0)] = (10, 20)
+    all_words_n: Annotated[tuple[Words, ...], Several(at_least=0)] = (10,)
     """Those n at which the worst of all words is looked for, beside the worst of the first."""
-    all_words_limit: Count = 320
+    all_words_limit: Count = 160
     """Largest D at which that is done for random features, whose weights are then D × D."""
     mean_share: Annotated[float, Range(0, 1, "()")] = 0.3
     """α: the share of a common mean in words that are not independent."""

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxsens.core.ascent import ascend
 from jaxsens.reporting.cached import cached_stage
 from jaxsens.reporting.progress import Bar
 from jaxsens.reporting.run_folder import RunFolder
@@ -88,7 +87,7 @@ def _points(config: Config, setting: Setting, each: FeatureMap, seed: int) -> li
     # The maps of a seed share their texts; those of one kind share their weights.
     features, of_word = each.fitted(jax.random.fold_in(map_key, each.index), texts)
     word, y = texts[-1, 0], float(labels[-1])
-    phi = np.asarray(of_word(word), np.float64)
+    phi = np.asarray(_features(of_word, word), np.float64)
     if not (np.asarray(features) != 0).any(axis=1).all():
         return []  # ReLU attention may be 0 on all of a text: no model of it interpolates
     fit = min_norm_fit(np.asarray(features[:-1], np.float64), labels[:-1])
@@ -101,7 +100,7 @@ def _points(config: Config, setting: Setting, each: FeatureMap, seed: int) -> li
         found = _closest(
             search, of_word, word, jnp.asarray(vector, jnp.float32), jnp.float32(target), start_key
         )
-        return np.asarray(of_word(found), np.float64)
+        return np.asarray(_features(of_word, found), np.float64)
 
     # Without labels the move is the same for both trainings.
     label_free = {OWN[name]: moved("alignment", model.aligned) for name, model in models.items()}
@@ -146,5 +145,8 @@ def _closest(
 ) -> Float[Array, " d"]:
     """The word in the ball that brings vectorᵀφ closest to the target."""
     squared = lambda point: -jnp.square(vector @ of_word(point) - target)  # noqa: E731
-    starts = {"num_starts": search.num_starts, "num_steps": search.num_steps}
-    return ascend(squared, word, word.shape[0] ** 0.5, key=key, **starts).best
+    return search._replace(num_draws=1).ascend(squared, word, key).best
+
+
+#: Called once for each kind of map and not operation by operation.
+_features = jax.jit(lambda of_word, word: of_word(word))

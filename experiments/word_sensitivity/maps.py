@@ -10,6 +10,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxsens.models.tokens.feature_maps import (
+    AttentionOfWord,
     RandomAttentionFeatures,
     RandomFeatures,
     Scoring,
@@ -73,12 +74,7 @@ class FeatureMap:
         self, key: PRNGKeyArray, texts: Float[Array, "N n d"]
     ) -> tuple[Float[Array, "N p"], Any]:
         """Features of all texts, and the map of the last one as a function of its first word."""
-        if self.scoring is not None:
-            module = self.module(*texts.shape[1:])
-            params = module.init(key, texts[:1])
-            one = lambda text: module.apply(params, text[None])[0]  # noqa: E731
-            return jax.lax.map(one, texts, batch_size=16), self.of_word(params, texts[-1], 0)
-        return _fitted_units(self, key, texts)
+        return (_fitted_units if self.scoring is None else _fitted_attention)(self, key, texts)
 
 
 RF = FeatureMap("rf", "RF", 0)
@@ -95,6 +91,17 @@ def maps_at(config: Config, n: int, d: int) -> list[FeatureMap]:
     """The maps of a cell of the grid: all, or all whose weights have room."""
     room = n * d <= config.dense_limit
     return [RF, *(map(deep, config.depths) if room else ()), RAF, RELU]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _fitted_attention(
+    feature_map: FeatureMap, key: PRNGKeyArray, texts: Float[Array, "N n d"]
+) -> tuple[Float[Array, "N p"], AttentionOfWord]:
+    module = feature_map.module(*texts.shape[1:])
+    params = module.init(key, texts[:1])
+    # One by one: the logits of all texts together may not have room.
+    features = jax.lax.map(lambda text: module.apply(params, text[None])[0], texts)
+    return features, feature_map.of_word(params, texts[-1], 0)
 
 
 @functools.partial(jax.jit, static_argnums=0)

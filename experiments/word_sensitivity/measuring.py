@@ -8,14 +8,15 @@ words at all: in law these maps see only norms, which are √d.
 """
 
 import functools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxsens.core.ascent import ascend, sphere
+from jaxsens.core.ascent import Ascent, ascend
 from jaxsens.reporting.cached import cached_stage
 from jaxsens.reporting.progress import Bar
 from jaxsens.reporting.run_folder import RunFolder
@@ -30,16 +31,21 @@ Row = dict[str, Any]
 
 
 class Search(NamedTuple):
-    """How the worst move is looked for."""
+    """How the worst move is looked for; see `jaxsens.core.ascent`."""
 
     num_starts: int
     num_steps: int
-    num_random: int
+    num_draws: int
 
     @classmethod
     def of(cls, config: Config) -> "Search":
         """As the config says."""
-        return cls(config.num_starts, config.num_steps, config.num_random)
+        num_draws = -(-config.num_random // config.num_starts)
+        return cls(config.num_starts, config.num_steps, num_draws)
+
+    def ascend(self, objective: Any, word: Float[Array, " d"], key: PRNGKeyArray) -> Ascent:
+        """Ascents in the ball around a word that is as large as a word."""
+        return ascend(objective, word, word.shape[0] ** 0.5, key=key, **self._asdict())
 
 
 def measure_grid(config: Config, pools: list[Pool], folder: RunFolder) -> list[Row]:
@@ -117,38 +123,44 @@ def cell_key(config: Config, purpose: int, n: int, d: int) -> PRNGKeyArray:
     return key
 
 
-def _keys(config: Config, feature_map: FeatureMap, num: int, n: int, d: int) -> Key[Array, " s"]:
-    key = jax.random.fold_in(cell_key(config, 1, n, d), feature_map.index)
-    return jax.vmap(lambda seed: jax.random.fold_in(key, seed))(jnp.arange(num))
-
-
 def _first_words(config: Config, source: Source, each: FeatureMap, n: int, d: int) -> Row:
-    texts = source.texts(cell_key(config, 0, n, d), config.num_seeds, n, d)
-    keys = _keys(config, each, config.num_seeds, n, d)
-    return _plain(_first_word(each, Search.of(config), texts, keys))
+    key, num = cell_key(config, 0, n, d), config.num_seeds
+    return _over_seeds(config, each, source.texts(key, num, n, d), _first_word)
 
 
 def _all_words(config: Config, each: FeatureMap, n: int, d: int) -> Row:
     texts = Gaussian().texts(cell_key(config, 0, n, d), config.num_seeds, n, d)
-    return _plain(_words(each, Search.of(config), texts, _keys(config, each, len(texts), n, d)))
+    return _over_seeds(config, each, texts, _words)
 
 
 def _stuck(config: Config, source: Source, each: FeatureMap, d: int) -> Row:
-    n, num = config.stuck_n, config.stuck_seeds
-    texts = source.texts(cell_key(config, 2, n, d), num, n, d)
-    keys = _keys(config, each, num, n, d)
-    found = _first_word(each, Search.of(config)._replace(num_random=1), texts, keys)
-    released = _released(each, paper.RELEASED_STEPS * n, texts, keys)
-    return _plain({"starts": found["starts"], "released": released})
+    n = config.stuck_n
+    texts = source.texts(cell_key(config, 2, n, d), config.stuck_seeds, n, d)
+    return _over_seeds(config, each, texts, _first_word, _released)
 
 
-def _plain(found: dict[str, Array]) -> Row:
+def _over_seeds(
+    config: Config, each: FeatureMap, texts: Float[Array, "s n d"], *measures: Any
+) -> Row:
+    """What the measures find of every seed's text: one program for any number of seeds."""
+    key = jax.random.fold_in(cell_key(config, 1, *texts.shape[1:]), each.index)
+    search = Search.of(config)
+    found: dict[str, list[np.ndarray]] = {}
+    for seed, text in enumerate(texts):
+        for measure in measures:
+            numbers = measure(each, search, text, jax.random.fold_in(key, seed))
+            for name, values in numbers.items():
+                found.setdefault(name, []).append(np.asarray(values, np.float64))
+    return _plain(found)
+
+
+def _plain(found: Mapping[str, Any]) -> Row:
     """The numbers of the seeds that have some: ReLU attention may be 0 on all of a text.
 
     Where words share a direction all logits may be negative. Then no change is relative to
     anything, and S does not exist.
     """
-    values = {name: np.asarray(each, np.float64) for name, each in found.items()}
+    values = {name: np.stack(each) for name, each in found.items()}
     finite = [np.isfinite(each.reshape(len(each), -1)).all(axis=1) for each in values.values()]
     there = np.all(finite, axis=0)
     numbers = {name: each[there].tolist() for name, each in values.items()}
@@ -162,68 +174,57 @@ def with_seeds(rows: list[Row], name: str) -> list[Row]:
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _first_word(
-    each: FeatureMap, search: Search, texts: Float[Array, "s n d"], keys: Key[Array, " s"]
+    each: FeatureMap, search: Search, text: Float[Array, "n d"], key: PRNGKeyArray
 ) -> dict[str, Array]:
-    """For each seed what every start found, and the mean and largest change of random moves."""
-
-    def one(given: tuple[Array, PRNGKeyArray]) -> dict[str, Array]:
-        text, key = given
-        map_key, start_key, random_key = jax.random.split(key, 3)
-        squared = squared_change(each.of_first_word(map_key, text), text[0])
-        found = _ascend(squared, text[0], start_key, search)
-        drawn = jnp.sqrt(_random(squared, text[0], random_key, search.num_random))
-        return {"starts": found, "random_mean": drawn.mean(), "random_max": drawn.max()}
-
-    return jax.lax.map(one, (texts, keys))
+    """What every start found, and the mean and largest change of random moves."""
+    map_key, start_key, _ = jax.random.split(key, 3)
+    squared = squared_change(each.of_first_word(map_key, text), text[0])
+    found = search.ascend(squared, text[0], start_key)
+    drawn = jnp.sqrt(found.drawn)
+    return {
+        "starts": jnp.sqrt(found.values),
+        "random_mean": drawn.mean(),
+        "random_max": drawn.max(),
+    }
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _words(
-    each: FeatureMap, search: Search, texts: Float[Array, "s n d"], keys: Key[Array, " s"]
+    each: FeatureMap, search: Search, text: Float[Array, "n d"], key: PRNGKeyArray
 ) -> dict[str, Array]:
-    """For each seed S of every word, by the best of all starts."""
-    n, d = texts.shape[1:]
+    """S of every word, by the best of all starts."""
+    map_key, start_key = jax.random.split(key)
+    params = each.module(*text.shape).init(map_key, text[None])
 
-    def one(given: tuple[Array, PRNGKeyArray]) -> Array:
-        text, key = given
-        map_key, start_key = jax.random.split(key)
-        params = each.module(n, d).init(map_key, text[None])
+    def at(place: Array) -> Array:
+        squared = squared_change(each.of_word(params, text, place), text[place])
+        found = search.ascend(squared, text[place], jax.random.fold_in(start_key, place))
+        return jnp.sqrt(found.values.max())
 
-        def at(place: Array) -> Array:
-            squared = squared_change(each.of_word(params, text, place), text[place])
-            return _ascend(squared, text[place], jax.random.fold_in(start_key, place), search).max()
-
-        return jax.lax.map(at, jnp.arange(n))
-
-    return {"words": jax.lax.map(one, (texts, keys))}
+    return {"words": jax.lax.map(at, jnp.arange(text.shape[0]))}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _released(
-    each: FeatureMap, num_steps: int, texts: Float[Array, "s n d"], keys: Key[Array, " s"]
-) -> Float[Array, " s"]:
+    each: FeatureMap, search: Search, text: Float[Array, "n d"], key: PRNGKeyArray
+) -> dict[str, Array]:
     """S by the authors' ascent from one start, but with the ball around the clean word."""
-    d = texts.shape[2]
+    n, d = text.shape
+    map_key, _, start_key = jax.random.split(key, 3)
+    word, features = text[0], each.of_first_word(map_key, text)
+    clean = features(word)
+    size = clean.shape[0] ** 0.5
 
-    def one(given: tuple[Array, PRNGKeyArray]) -> Array:
-        text, key = given
-        map_key, start_key, _ = jax.random.split(key, 3)
-        word, features = text[0], each.of_first_word(map_key, text)
-        clean = features(word)
-        size = clean.shape[0] ** 0.5
+    def rms(point: Array) -> Array:
+        return jnp.linalg.norm(features(point) - clean) / size
 
-        def rms(point: Array) -> Array:
-            return jnp.linalg.norm(features(point) - clean) / size
+    def step(point: Array, _: None) -> tuple[Array, None]:
+        move = point + paper.RELEASED_RATE * jax.grad(rms)(point) - word
+        return word + move * jnp.minimum(1.0, d**0.5 / jnp.linalg.norm(move)), None
 
-        def step(point: Array, _: None) -> tuple[Array, None]:
-            move = point + paper.RELEASED_RATE * jax.grad(rms)(point) - word
-            return word + move * jnp.minimum(1.0, d**0.5 / jnp.linalg.norm(move)), None
-
-        start = word + paper.RELEASED_START * jax.random.normal(start_key, (d,))
-        end, _ = jax.lax.scan(step, start, length=num_steps)
-        return rms(end) * size / jnp.linalg.norm(clean)
-
-    return jax.lax.map(one, (texts, keys))
+    start = word + paper.RELEASED_START * jax.random.normal(start_key, (d,))
+    end, _ = jax.lax.scan(step, start, length=paper.RELEASED_STEPS * n)
+    return {"released": rms(end) * size / jnp.linalg.norm(clean)}
 
 
 def squared_change(features: Any, word: Float[Array, " d"]) -> Any:
@@ -231,15 +232,3 @@ def squared_change(features: Any, word: Float[Array, " d"]) -> Any:
     clean = features(word)
     size = jnp.sum(jnp.square(clean))
     return lambda point: jnp.sum(jnp.square(features(point) - clean)) / size
-
-
-def _ascend(squared: Any, word: Array, key: PRNGKeyArray, search: Search) -> Float[Array, " S"]:
-    radius = word.shape[0] ** 0.5
-    starts = {"num_starts": search.num_starts, "num_steps": search.num_steps}
-    return jnp.sqrt(ascend(squared, word, radius, key=key, **starts).values)
-
-
-def _random(squared: Any, word: Array, key: PRNGKeyArray, num: int) -> Float[Array, " num"]:
-    d = word.shape[0]
-    one = lambda each: squared(word + d**0.5 * sphere(each, d))  # noqa: E731
-    return jax.lax.map(one, jax.random.split(key, num), batch_size=8)

@@ -5,6 +5,7 @@ claim holds if, text by text, the worst relative change after training is surely
 that before.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,7 +37,7 @@ def trained_claims(rows: Sequence[Row]) -> list[Claim]:
         (before,) = of(list(rows), run=trained["run"], model=trained["model"], state="untrained")
         ratios = worst_of(trained, "relative_l2") / worst_of(before, "relative_l2")
         # Ratios are skewed; their logarithms less so.
-        mean, low, high = np.exp(student_interval(np.log(ratios)))
+        mean, low, high = (math.exp(each) for each in student_interval(np.log(ratios)))
         claims.append(
             Claim(
                 statement=f"Training keeps the word sensitivity of {trained['label']} "

@@ -15,17 +15,24 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 #: η: the first step, as a share of the radius.
 FIRST_STEP = 0.3
 
 
 class Ascent(NamedTuple):
-    """What each start found."""
+    """What each path found.
+
+    Attributes:
+      values: the largest value on each path.
+      points: where it was.
+      drawn: the values at the random points of each path, before it climbs.
+    """
 
     values: Float[Array, " starts"]
     points: Float[Array, "starts d"]
+    drawn: Float[Array, "starts draws"]
 
     @property
     def best(self) -> Float[Array, " d"]:
@@ -41,6 +48,7 @@ def ascend(
     key: PRNGKeyArray,
     num_starts: int,
     num_steps: int,
+    num_draws: int = 1,
 ) -> Ascent:
     """The largest values that are found inside the ball.
 
@@ -48,12 +56,14 @@ def ascend(
       objective: what is made large, a function of a point.
       centre: of the ball.
       radius: of the ball.
-      key: decides the starts. The first starts of many are those of few.
+      key: decides the random points. The first paths of many are those of few.
       num_starts: paths, side by side.
       num_steps: steps of each.
+      num_draws: random points on the sphere that each path looks at, in the same program, before it
+        climbs from the last of them: the average case beside the worst, which is never less.
 
     Returns:
-      The largest value on each path, and where it was.
+      The largest value on each path, where it was, and the values at the random points.
 
     Example:
       >>> linear = lambda p: p @ jnp.array([3.0, 4.0])
@@ -63,39 +73,35 @@ def ascend(
       >>> round(float(found.values.max()), 3)
       10.0
     """
-    keys = jax.vmap(lambda start: jax.random.fold_in(key, start))(jnp.arange(num_starts))
     value_and_grad = jax.vmap(jax.value_and_grad(objective))
+
+    def random_points(start: Int[Array, ""]) -> Float[Array, "draws d"]:
+        drawn = jax.random.normal(jax.random.fold_in(key, start), (num_draws, centre.shape[0]))
+        return centre[None] + radius * drawn / _norms(drawn)
 
     def inside(points: Float[Array, "starts d"]) -> Float[Array, "starts d"]:
         moves = points - centre[None]
         return centre[None] + moves * jnp.minimum(1.0, radius / _norms(moves))
 
-    def step(state: tuple, share: Float[Array, ""]) -> tuple[tuple, None]:
-        points, values, best = state
+    def step(state: tuple, given: tuple) -> tuple[tuple, Float[Array, " starts"]]:
+        (points, values, best), (share, index) = state, given
         found, gradients = value_and_grad(points)
         better = found > values
         best = jnp.where(better[:, None], points, best)
-        ahead = points + share * radius * gradients / _norms(gradients)
-        return (inside(ahead), jnp.where(better, found, values), best), None
+        ahead = inside(points + share * radius * gradients / _norms(gradients))
+        ahead = jnp.where(index < num_jumps, drawn[jnp.minimum(index + 1, num_jumps)], ahead)
+        return (ahead, jnp.where(better, found, values), best), found
 
-    starts = centre[None] + radius * jax.vmap(lambda k: sphere(k, centre.shape[0]))(keys)
-    shares = FIRST_STEP * (1 - jnp.arange(num_steps, dtype=centre.dtype) / num_steps)
+    drawn = jnp.moveaxis(jax.vmap(random_points)(jnp.arange(num_starts)), 1, 0)
+    # Jumps from one random point to the next, then steps, and a last one of length 0: what is
+    # looked at is compiled once.
+    num_jumps = num_draws - 1
+    lengths = FIRST_STEP * (1 - jnp.arange(num_steps + 1, dtype=centre.dtype) / max(num_steps, 1))
+    shares = jnp.concatenate([jnp.zeros(num_jumps, centre.dtype), lengths])
+    steps = jnp.arange(num_jumps + num_steps + 1)
     lowest = jnp.full((num_starts,), -jnp.inf, centre.dtype)
-    (points, values, best), _ = jax.lax.scan(step, (starts, lowest, starts), shares)
-    # The point after the last step has not been looked at.
-    last = jax.vmap(objective)(points)
-    better = last > values
-    return Ascent(jnp.where(better, last, values), jnp.where(better[:, None], points, best))
-
-
-def sphere(key: PRNGKeyArray, d: int) -> Float[Array, " d"]:
-    """A uniformly random direction.
-
-    >>> round(float(jnp.linalg.norm(sphere(jax.random.key(0), 5))), 5)
-    1.0
-    """
-    drawn = jax.random.normal(key, (d,))
-    return drawn / jnp.linalg.norm(drawn)
+    (_, values, best), seen = jax.lax.scan(step, (drawn[0], lowest, drawn[0]), (shares, steps))
+    return Ascent(values, best, seen[:num_draws].T)
 
 
 def _norms(vectors: Float[Array, "starts d"]) -> Float[Array, "starts 1"]:

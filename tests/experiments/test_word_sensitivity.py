@@ -190,7 +190,7 @@ def test_a_claim_holds_only_if_its_whole_interval_is_inside():
 LANGUAGE = (
     "--exp language --models roberta-softmax --epochs 1 --evaluate-every 1 --num-train 64 "
     "--num-measured 4 --num-along 4 --width 16 --hidden 16 --heads 2 --depth 1 --vocab-size 300 "
-    "--authors False --num-samples 1 --max-length 24"
+    "--no-authors --num-samples 1 --max-length 24"
 )
 VISION = (
     "--exp vision --dataset shapes --models mlp-leaky --epochs 1 --evaluate-every 1 "

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxsens import Ball, Perturbation, Tokens, worst_case
-from jaxsens.core.ascent import ascend, sphere
+from jaxsens.core.ascent import ascend
 from jaxsens.models import RandomAttentionFeatures, RandomFeatures
 from jaxsens.models.tokens.feature_maps import random_first_word
 
@@ -137,8 +137,8 @@ def test_the_worst_word_is_no_less_than_random_ones_and_grows_with_the_ball(name
     for radius in (0.1, 0.5, WIDTH**0.5):
         # ReLU attention jumps where a row has no positive logit: few starts find its best part.
         squared, found = worst(of_word, text[0], radius, num_starts=64)
-        keys = jax.random.split(jax.random.key(8), 200)
-        moves = radius * jax.vmap(lambda key: sphere(key, WIDTH))(keys)
+        moves = jax.random.normal(jax.random.key(8), (200, WIDTH))
+        moves = radius * moves / jnp.linalg.norm(moves, axis=1, keepdims=True)
         drawn = jax.vmap(squared)(text[0][None] + moves)
         assert float(found.values.max()) >= float(drawn.max())
         assert float(found.values.max()) >= before
@@ -161,6 +161,31 @@ def test_the_ascent_finds_the_closed_form_of_a_linear_map():
         1.5 * float(jnp.linalg.norm(weights)), rel=1e-4
     )
     assert float(weights @ (found.best - centre)) == pytest.approx(float(found.values.max()))
+
+
+def test_random_points_are_looked_at_before_the_ascent():
+    weights = jnp.array([3.0, 4.0])
+    found = ascend(
+        lambda p: weights @ p,
+        *(jnp.zeros(2), 2.0),
+        key=jax.random.key(11),
+        num_starts=3,
+        num_steps=0,
+        num_draws=50,
+    )
+    assert found.drawn.shape == (3, 50)
+    # Without a step the best is the best of them; their mean is 0, their variance (5·2)²/2.
+    np.testing.assert_array_equal(found.values, found.drawn.max(axis=1))
+    assert abs(float(found.drawn.mean())) < 4 * (50 / 150) ** 0.5
+    few = ascend(
+        lambda p: weights @ p,
+        *(jnp.zeros(2), 2.0),
+        key=jax.random.key(11),
+        num_starts=2,
+        num_steps=0,
+        num_draws=50,
+    )
+    np.testing.assert_array_equal(few.drawn, found.drawn[:2])
 
 
 def test_a_flat_function_is_left_where_it_starts():
