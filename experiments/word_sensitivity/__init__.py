@@ -20,11 +20,10 @@ no matrix of D × D weights, D = nd (except for deep random features, whose laye
 from jaxsens.reporting.results import Findings
 from jaxsens.reporting.run_folder import RunFolder
 
-from . import figures, tables, trained, trained_claims
+from . import context_claims, figures, tables, trained, trained_claims
 from .claims import sensitivity_claims
 from .config import Config
 from .context import measure_contexts
-from .context_claims import context_claims
 from .loading import Loaded, load
 from .measuring import measure_all_words, measure_grid, measure_stuck
 
@@ -82,7 +81,7 @@ def run(config: Config, data: Loaded, folder: RunFolder) -> Findings:
         summary=tables.summary(grid),
         claims=(
             *sensitivity_claims(grid),
-            *context_claims(contexts),
+            *context_claims.context_claims(contexts),
             *trained_claims.trained_claims(models),
         ),
         tables=(

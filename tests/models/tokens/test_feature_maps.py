@@ -128,7 +128,7 @@ def worst(of_word, word, radius, num_starts=6, num_steps=100):
     return squared, found
 
 
-@pytest.mark.parametrize("name", ["rf", "drf", "raf", "relu-raf"])
+@pytest.mark.parametrize("name", ["rf", "raf", "relu-raf"])
 def test_the_worst_word_is_no_less_than_random_ones_and_grows_with_the_ball(name, text):
     model = MAPS[name]
     params = model.init(jax.random.key(1), text[None])
@@ -196,7 +196,7 @@ def test_a_flat_function_is_left_where_it_starts():
     np.testing.assert_allclose(jnp.linalg.norm(found.points, axis=1), 1.0, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["rf", "raf", "relu-raf"])
+@pytest.mark.parametrize("name", ["raf"])
 def test_the_library_finds_the_same_worst_word(name, text):
     model = MAPS[name]
     params = model.init(jax.random.key(1), text[None])
