@@ -1,6 +1,7 @@
 """The side of jaxsens in the suite "worst-case", and the inputs of all sides."""
 
 import math
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +38,7 @@ def write_inputs(job: Job) -> Row:
 
 def measure(job: Job) -> Row:
     """`worst_case` as it comes."""
-    return _measure(job, incremental=True)
+    return _measure(job, incremental="auto")
 
 
 def measure_plain(job: Job) -> Row:
@@ -45,14 +46,18 @@ def measure_plain(job: Job) -> Row:
     return _measure(job, incremental=False)
 
 
-def _measure(job: Job, *, incremental: bool) -> Row:
+def _measure(job: Job, *, incremental: bool | Literal["auto"]) -> Row:
     x, weights, _ = job.load()
     ball = jaxsens.Perturbation(jaxsens.Tokens(), jaxsens.Ball(job.radius))
 
+    reused: list[bool] = []
+
     def climb() -> float:
-        return jaxsens.worst_case(
+        found = jaxsens.worst_case(
             features, weights, x, ball, key=jax.random.key(job.seed), positions=[0],
             num_starts=job.num_starts, num_steps=job.num_steps, incremental=incremental,
-        ).mean  # fmt: skip
+        )  # fmt: skip
+        reused.append(found.provenance.incremental)
+        return found.mean
 
-    return timed_row(climb, job.repeats)
+    return timed_row(climb, job.repeats) | {"reuse": "yes" if reused[-1] else "no"}

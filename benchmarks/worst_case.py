@@ -36,6 +36,7 @@ COLUMNS = (
     Column("n", "num_words", "{:d}".format),
     Column("d", "width", "{:d}".format),
     Column("method", "method"),
+    Column("reuse", "reuse"),
     Column("ms a step of one start", "ms_per_step", "{:.3f}".format),
     Column("vs torch", "vs_torch", "{:.1f}×".format),
     Column("vs plain", "vs_plain", "{:.1f}×".format),
@@ -77,8 +78,9 @@ def _compared(
     rows: list[Row] = []
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="jaxsens-bench-") as folder:
+        num_examples = options.num_images or NUM_EXAMPLES
         settings = {
-            "num_examples": options.num_images or NUM_EXAMPLES,
+            "num_examples": num_examples,
             "num_words": num_words,
             "width": width,
             "num_starts": options.starts,
@@ -96,7 +98,7 @@ def _compared(
                 failures.append(f"n={num_words} d={width} {method} failed: {error}")
                 continue
             seconds = found["seconds"]
-            num_steps = settings["num_examples"] * options.starts * options.ascent_steps
+            num_steps = num_examples * options.starts * options.ascent_steps
             rows.append(
                 {"num_words": num_words, "width": width, "method": method}
                 | found

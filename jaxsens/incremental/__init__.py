@@ -7,8 +7,8 @@ refused and no number is wrong. `costs` tells beforehand whether that saves anyt
 """
 
 from jaxsens.incremental.costs import Costs, count_costs
+from jaxsens.incremental.position_edits import SplitEdit, split_edit
 from jaxsens.incremental.program import Program, make_program, table_size
-from jaxsens.incremental.split_edit import SplitEdit, split_edit
 from jaxsens.incremental.trace import UnmappableError
 
 __all__ = [

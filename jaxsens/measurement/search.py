@@ -165,8 +165,14 @@ def _search(search: SearchJob) -> SearchResult:
     _check(tables, search, cells)
     _check_reuse(runtime.largest_of_hosts(wrong))
     _check_moves(tables)
-    windows, changes, heights, *of_starts = (tables[name] for name in _RESULTS)
-    return SearchResult(windows, changes, heights, *of_starts, incremental=job.reuse is not None)
+    return SearchResult(
+        windows=tables["windows"],
+        changes=tables["changes"],
+        heights=tables["heights"],
+        start_changes=tables["start_changes"],
+        start_heights=tables["start_heights"],
+        incremental=job.reuse is not None,
+    )
 
 
 #: The fields of `Found` that are kept for every cell: results first, then what is checked.

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxsens import SharpnessEstimate
+from jaxsens import SharpnessEstimate, WorstCaseEstimate
 from jaxsens.core import runtime
 
 ROOT = Path(__file__).parents[2]
@@ -169,6 +169,10 @@ def results():
             apply_fn, w, x, jaxsens.Gaussian(sigma=0.1), 3, key=jax.random.key(4),
             perturbed_apply_fn=of_batch, perturbed_batch=40,
         ).to_json(),
+        "worst": jaxsens.worst_case(
+            apply_fn, w, x[:5], jaxsens.Perturbation(jaxsens.Patches(2), jaxsens.Ball(1.0)),
+            key=jax.random.key(5), num_starts=2, num_steps=20,
+        ).to_json(),
     }
     # In the second process's share: the first must hear of it too, not wait for ever.
     x[-1] = 100
@@ -237,6 +241,9 @@ def test_two_processes_return_what_one_returns(tmp_path):
         np.testing.assert_allclose(
             got.l1.per_example_draw, expected.l1.per_example_draw, rtol=1e-5, atol=1e-6
         )
+        got, expected = (WorstCaseEstimate.from_json(r["worst"]) for r in (each, alone))
+        np.testing.assert_allclose(got.changes, expected.changes, rtol=1e-4)
+        np.testing.assert_allclose(got.windows, expected.windows, atol=1e-3)
         for positions in ("all", "random"):
             assert each["error " + positions] == alone["error " + positions]
             assert "not finite for example 300 or an edit" in each["error " + positions]

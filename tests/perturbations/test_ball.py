@@ -86,6 +86,6 @@ def test_ids_cannot_be_moved():
         Ball(1.0)(KEY, jnp.zeros(3, jnp.int32))
 
 
-def test_radii_of_numpy_are_the_same_ball():
+def test_radii_of_numpy_are_the_same_ball(types_unchecked):
     assert Ball(np.float32(0.5)) == Ball(0.5)
     assert hash(Ball(np.float64(2))) == hash(Ball(2))
