@@ -2,8 +2,8 @@
 
     vision   CNN, ConvMixer, DenseNet, MLP, ResNet, ViTSimple, ViTSmall: images to logits
     text     GPT2, LSTM, RoBERTa: padded token ids to logits;  TextModel: what they share
-    tokens   BareTransformer, BitTransformer, ScratchpadTransformer, TokenAttention, TokenMLP: the
-             small models of the theory parts
+    tokens   BareTransformer, BitTransformer, RandomAttentionFeatures, RandomFeatures,
+             ScratchpadTransformer, TokenAttention, TokenMLP: the small models of the theory parts
     layers   what they are made of
 
 Assumption of all: called without `train=True` a model is in eval mode (no dropout, running averages
@@ -14,6 +14,8 @@ from jaxsens.models.text import GPT2, LSTM, RoBERTa, TextModel
 from jaxsens.models.tokens import (
     BareTransformer,
     BitTransformer,
+    RandomAttentionFeatures,
+    RandomFeatures,
     ScratchpadTransformer,
     TokenAttention,
     TokenMLP,
@@ -29,6 +31,8 @@ __all__ = [
     "BitTransformer",
     "ConvMixer",
     "DenseNet",
+    "RandomAttentionFeatures",
+    "RandomFeatures",
     "ResNet",
     "RoBERTa",
     "ScratchpadTransformer",
