@@ -112,14 +112,18 @@ def types_unchecked():
 
 
 #: A process may map 65,530 pieces of memory, and every compiled program is one or more of them:
-#: beyond that, XLA ends the process.
-_MANY_MAPS = 20_000
+#: beyond that, XLA ends the process. Two workers shall fit into 8 GiB.
+_MANY_MAPS, _MANY_PAGES = 20_000, 3 << 18
 
 
 @pytest.fixture(autouse=True, scope="module")
 def few_programs():
     """Forgets compiled programs, after a file of tests, before there are too many of them."""
     yield
-    maps = Path("/proc/self/maps")
-    if maps.exists() and len(maps.read_bytes().splitlines()) > _MANY_MAPS:
+    process = Path("/proc/self")
+    if not process.exists():
+        return
+    num_maps = len((process / "maps").read_bytes().splitlines())
+    num_pages = int((process / "statm").read_text().split()[1])
+    if num_maps > _MANY_MAPS or num_pages > _MANY_PAGES:
         jax.clear_caches()
