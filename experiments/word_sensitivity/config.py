@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from jaxsens.cli.bounds import Count, Depth, Draws, Folder, Range, Runs, Seed, Several
-from jaxsens.cli.config import ExperimentConfig, Preset
+from jaxsens.cli.config import ExperimentConfig
 from jaxsens.core import memory
 
 #: Words of a text, and their width.
@@ -81,12 +81,8 @@ class Config(ExperimentConfig):
                         f"{n}·{self.context_d} = {n * self.context_d} features; choose fewer texts"
                     )
 
-    def resolved(self, preset: Preset) -> "Config":
-        """The config, checked against the memory of this machine."""
-        self._require_memory()
-        return self
-
-    def _require_memory(self) -> None:
+    def require_memory(self) -> None:
+        """Raises ValueError for what this machine has no room for; presets are for any machine."""
         widest, longest = max(self.d), max(self.n)
         # The weights that one word meets, once as drawn and once as used.
         memory.require(

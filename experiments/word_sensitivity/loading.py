@@ -80,9 +80,10 @@ def load(config: Config, data_dir: Path | None) -> Loaded:
     """Reads what the config names; nothing by default.
 
     Raises:
-      ValueError: a folder is not a run of `language` or `vision`, its data has changed, two runs
-        have a model of the same name, or there are no files of BERT.
+      ValueError: there is not enough memory, a folder is not a run of `language` or `vision`, its
+        data has changed, two runs have a model of the same name, or there are no files of BERT.
     """
+    config.require_memory()
     runs = tuple(_run(folder, data_dir) for folder in config.reuse)
     owners: dict[str, str] = {}
     for run in runs:

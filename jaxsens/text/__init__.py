@@ -1,6 +1,7 @@
 """Texts as token ids: special ids, buckets of similar length, and tokenisation.
 
-`jaxsens.text.tokenization` stands apart: it loads a library that models do not need.
+`jaxsens.text.tokenization` and `jaxsens.text.bert` stand apart: they load libraries that models do
+not need.
 """
 
 from jaxsens.text.buckets import LENGTHS, Bucket, into_buckets, padding_share

@@ -142,9 +142,7 @@ def _read_vocabulary(path: Path, num_rows: int) -> tokenizers.Tokenizer:
             f"{', '.join(_SPECIAL)}; got {len(vocabulary)} in {len(lines)} lines"
             + (f", without {missing[0]}" if missing else "")
         )
-    tokenizer = tokenizers.Tokenizer(
-        tokenizers.models.WordPiece(vocabulary, unk_token=_SPECIAL[0])  # type: ignore[call-arg]
-    )
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token=_SPECIAL[0]))
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     (first, last) = ((token, vocabulary[token]) for token in _SPECIAL[1:])

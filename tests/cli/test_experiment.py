@@ -52,7 +52,7 @@ def test_its_docstring_has_a_first_line_and_a_command(experiment):
     name = experiment.__name__.rpartition(".")[2]
     first, _, rest = experiment.__doc__.partition("\n")
     assert first
-    assert f"    python -m jaxsens.run --exp {name}\n" in rest
+    assert f"    python -m jaxsens.run --exp {name.replace('_', '-')}\n" in rest
 
 
 def test_what_is_missing_is_seen():
