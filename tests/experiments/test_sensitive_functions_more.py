@@ -166,8 +166,9 @@ def test_claims_about_longer_inputs(of_parity, trained, fails, better):
 
 # --- The experiment -------------------------------------------------------------------------------
 
+PARTS = ("generalisation", "scratchpad", "random-init", "length")
 TINY = (
-    "--exp sensitive-functions --parts generalisation scratchpad random-init length --width 4 "
+    "--exp sensitive-functions --width 4 "
     "--layers 1 --heads 1 --batch 4 --block 4 --num-directions 2 --generalisation-bits 3 "
     "--generalisation-sizes 1 2 --generalisation-random-sizes 2 --generalisation-functions 2 "
     "--generalisation-steps 3 --scratchpad-lengths 2 3 --scratchpad-width 4 --scratchpad-steps 2 "
@@ -177,16 +178,17 @@ TINY = (
 )
 
 
-def run_in(name, tmp_path):
-    assert main([*TINY.split(), "--workdir", name]) == 0
+def run_in(name, tmp_path, parts=PARTS):
+    assert main([*TINY.split(), "--parts", *parts, "--workdir", name]) == 0
     return json.loads((tmp_path / name / "results.json").read_text())
 
 
-def test_a_tiny_run(tmp_path, check_claims):
-    results = run_in("run", tmp_path)
+@pytest.mark.parametrize("parts", [PARTS[2:3], pytest.param(PARTS, marks=pytest.mark.slow)])
+def test_a_tiny_run(parts, tmp_path, check_claims):
+    results = run_in("run", tmp_path, parts)
     check_claims(results["claims"])
-    assert set(results["values"]) == {"generalisation", "scratchpad", "random-init", "length"}
-    assert len(results["tables"]) == 4
+    assert set(results["values"]) == set(parts)
+    assert len(results["tables"]) == len(parts)
     for figure in results["figures"]:
         assert (tmp_path / "run" / figure["file"]).stat().st_size > 5_000
 
@@ -200,7 +202,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(tmp_path, monkeypatch):
     for stopped_in, function in [*places, (lengths, "accuracies")]:
         with monkeypatch.context() as patch:
             patch.setattr(stopped_in, function, stop)
-            assert main([*TINY.split(), "--workdir", "stopped"]) == 1
+            assert main([*TINY.split(), "--parts", *PARTS, "--workdir", "stopped"]) == 1
     stopped, whole = run_in("stopped", tmp_path), run_in("whole", tmp_path)
     for field in ("claims", "tables", "values", "summary"):
         assert stopped[field] == whole[field]
