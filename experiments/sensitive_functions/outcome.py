@@ -10,6 +10,9 @@ import numpy as np
 from jaxsens.core.intervals import REAL_LINE, Bounds, Interval, mean_interval, student_interval
 from jaxsens.reporting.results import Claim, Figure, Table
 
+#: Where norms, blow-ups and mean squares can lie.
+POSITIVE: Bounds = (0.0, math.inf)
+
 
 @dataclass(frozen=True)
 class PartFindings:

@@ -411,12 +411,12 @@ def test_the_drop_of_a_curve():
 
 def test_dynamics_claims(check_claims):
     runs = [curve(seed=seed) for seed in range(3)]
-    found = dynamics.claims_of(runs, "definition", 8)
+    found = dynamics.claims_of(runs, "definition", "PARITY")
     check_claims([dataclasses.asdict(claim) for claim in found])
     assert [claim.holds for claim in found] == [True, True, True]
-    flat = dynamics.claims_of([curve(sharp=np.full(10, 0.1))] * 2, "definition", 8)
+    flat = dynamics.claims_of([curve(sharp=np.full(10, 0.1))] * 2, "definition", "PARITY")
     assert [claim.holds for claim in flat] == [False, False, False]
-    none = dynamics.claims_of([curve(loss=np.full(10, 0.25))], "definition", 8)
+    none = dynamics.claims_of([curve(loss=np.full(10, 0.25))], "definition", "PARITY")
     assert [claim.holds for claim in none] == [False, False, False]
 
 

@@ -20,7 +20,7 @@ from ..._common.figures import saved_figure
 from .. import paper
 from ..config import Config
 from ..measuring import Measurement, measure_lanes, stage_key
-from ..outcome import PartFindings, over_seeds, share, text_of
+from ..outcome import POSITIVE, PartFindings, over_seeds, share, text_of
 from ..stages import even_blocks
 from ..training import Run, make_lanes, require_some_finite, train_stage
 from .dynamics_curves import MEASURES, Curve
@@ -33,22 +33,31 @@ def run(config: Config, folder: RunFolder) -> PartFindings:
     kind = config.sharpness
     dropped = [curve for curve in found if curve.dropped is not None]
     n = config.dynamics_length
-    rise = over_seeds([curve.rise(kind) for curve in dropped])
+    rise = over_seeds([curve.rise(kind) for curve in dropped], POSITIVE)
+    by_decay = {
+        decay: [curve for curve in found if curve.decay == decay]
+        for decay in config.dynamics_decays
+    }
     return PartFindings(
         summary=f"PARITY of {n} bits: {len(dropped)} of {len(found)} runs learnt; where the loss "
         f"drops, sharpness rises to {text_of(rise, 1)} times that of the plateau.",
-        claims=tuple(claims_of(found, kind, n)),
+        claims=tuple(
+            claim
+            for decay, each in by_decay.items()
+            for claim in claims_of(each, kind, f"PARITY of {n} bits, decay {decay:g}")
+        ),
         tables=(table_of(found, kind, n),),
-        figures=(
+        figures=tuple(
             saved_figure(
-                draw(found, kind),
+                draw(each, kind),
                 folder,
-                "dynamics",
-                f"PARITY of {n} bits along training, steps counted from the first loss below 0.01. "
-                "Thin: every run; thick: the mean where at least a quarter of the runs are; "
-                "dotted: runs that did not get there, from their mean step on; dashed: mean end "
-                "of the plateau (Fig. 3).",
-            ),
+                f"dynamics_decay_{decay:g}",
+                f"PARITY of {n} bits along training with weight decay {decay:g}, steps counted "
+                "from the first loss below 0.01. Thin: every run; thick: the mean where at least "
+                "a quarter of the runs are; dotted: runs that did not get there, from the others' "
+                "mean step on; dashed: mean end of the plateau (Fig. 3).",
+            )
+            for decay, each in by_decay.items()
         ),
         values={
             "runs": [
@@ -124,17 +133,16 @@ def curves(config: Config, folder: RunFolder) -> list[Curve]:
     ]
 
 
-def claims_of(found: Sequence[Curve], kind: str, n: int) -> list[Claim]:
+def claims_of(found: Sequence[Curve], kind: str, title: str) -> list[Claim]:
     """H3, by criteria fixed beforehand."""
     dropped = [curve for curve in found if curve.dropped is not None]
     rises = [curve.rise(kind) for curve in dropped]
     finals = [curve.final_share(kind) for curve in dropped]
     inside = [curve.rises_in_drop(kind) for curve in dropped]
     low, high = paper.FINAL_SHARE
-    rise, final = over_seeds(rises), over_seeds(finals, (0.0, 1.0))
+    rise, final = over_seeds(rises, POSITIVE), over_seeds(finals, (0.0, 1.0))
     coincide = share(inside) if inside else Interval(math.nan, 0.0, 1.0)
     num = max(1, len(dropped))
-    title = f"PARITY of {n} bits"
     return [
         Claim(
             statement=f"{title}: at the end of the loss drop sharpness is at least "

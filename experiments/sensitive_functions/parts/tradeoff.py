@@ -23,7 +23,7 @@ from ..._common.figures import saved_figure
 from .. import paper
 from ..config import Config
 from ..functions import LABELS, Function
-from ..outcome import PartFindings, over_seeds, text_of
+from ..outcome import POSITIVE, PartFindings, over_seeds, text_of
 from ..stages import TrainedModel, model_values, trained_models
 from ..training import Run
 
@@ -217,12 +217,12 @@ def table_of(models: Models) -> Table:
                 row.learning_rate,
                 n,
                 f"{len(learnt)} of {len(each)}",
-                text_of(over_seeds([norm(m) for m in learnt]), 2),
+                text_of(over_seeds([norm(m) for m in learnt], POSITIVE), 2),
                 *(
-                    text_of(over_seeds([m.record[field] for m in learnt]), 2)
+                    text_of(over_seeds([m.record[field] for m in learnt], POSITIVE), 2)
                     for field in ("blowup_released", "blowup")
                 ),
-                text_of(over_seeds([m.sharpness("definition") for m in learnt])),
+                text_of(over_seeds([m.sharpness("definition") for m in learnt], POSITIVE)),
             )
         )
     return Table(
