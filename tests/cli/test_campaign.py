@@ -29,45 +29,61 @@ WRONG = ["", " ", "x", "None", "1.5", "True", "é", "\udcff", "a\0b", "--", "-",
 #: What passes though it was meant to be hostile: the words, and the fields that may have them.
 ACCEPTED = {
     # Switches.
-    "": "authors prenorm released skip_bad_rows",
+    "": "authors prenorm released skip_bad_rows tied",
     # No noise, no decay, the first seed.
     "0": (
-        "augmented_variance dropout parity_decay parity_epochs phase_settings "
+        "augmented_variance dropout dynamics_decays parity_decay parity_epochs phase_settings "
         "regularised_variance relative_sigma seed sigma strength variance weight_decay"
     ),
-    # The least there is; such runs were made.
+    # The least there is; of the experiments of the first paper such runs were made.
     "1": (
-        "adam_decay_epochs batch_size block depth depths epochs evaluate_every every heads "
-        "hidden max_steps num_accuracy num_along num_checked num_corrupted num_draws "
-        "num_enumerated num_final num_measured num_samples num_test parity_degree parity_epochs "
-        "parity_hidden patch phase_seeds phase_settings seed sets_per_degree severity "
-        "squared_every univariate_d"
+        "adam_decay_epochs all_words_limit batch batch_size block context_dense context_train "
+        "dense_limit depth depths dynamics_directions dynamics_every dynamics_steps epochs "
+        "evaluate_every every generalisation_retrain_seeds generalisation_steps "
+        "generalisation_subsets heads hidden layers length_steps max_steps num_accuracy "
+        "num_along num_checked num_corrupted num_draws num_enumerated num_final num_measured "
+        "num_places num_random num_samples num_steps num_test parity_degree parity_epochs "
+        "parity_hidden patch phase_seeds phase_settings scaling_long_batch scaling_steps "
+        "scratchpad_batch scratchpad_steps scratchpad_strings seed sets_per_degree severity "
+        "squared_every tradeoff_control_seeds tradeoff_seeds tradeoff_steps univariate_d"
     ),
     # A number like any other.
     "1.5": (
-        "adam_rate augmented_variance decay learning_rate mlp_rate parity_decay phase_rates "
-        "phase_sigmas regularised_variance relative_sigma sigma squared_rate strength "
-        "summing_rate variance variances weight_decay"
+        "adam_rate augmented_variance decay dynamics_decays dynamics_rate epsilon "
+        "generalisation_rate learning_rate length_rate mlp_rate parity_decay phase_rates "
+        "phase_sigmas regularised_variance relative_sigma scratchpad_rate sigma squared_rate "
+        "strength summing_rate tradeoff_rates variance variances weight_decay"
     ),
     # Diverges, which ends with one line.
     "1000000000000000000000000000000": (
-        "adam_rate learning_rate mlp_rate phase_rates squared_rate summing_rate"
+        "adam_rate dynamics_rate generalisation_rate learning_rate length_rate mlp_rate "
+        "phase_rates scratchpad_rate squared_rate summing_rate tradeoff_rates"
     ),
     # Few.
     "2": (
-        "adam_decay_epochs batch_size block depth depths epochs evaluate_every every finite_d "
-        "heads hidden max_steps num_accuracy num_along num_checked num_corrupted num_draws "
-        "num_enumerated num_final num_measured num_samples num_seeds num_sharpness num_test "
-        "parity_degree parity_epochs parity_hidden parity_train patch phase_seeds "
-        "phase_settings scan_stacks seed sets_per_degree severity squared_every train_d "
-        "train_width univariate_d"
+        "adam_decay_epochs all_words_limit batch batch_size block context_dense context_seeds "
+        "context_train d dense_limit depth depths dynamics_directions dynamics_every "
+        "dynamics_inputs dynamics_length dynamics_seeds dynamics_steps epochs evaluate_every "
+        "every finite_d generalisation_functions generalisation_retrain_seeds "
+        "generalisation_steps generalisation_subsets heads hidden layers length_inputs "
+        "length_seeds length_steps length_trained max_steps num_accuracy num_along "
+        "num_checked num_corrupted num_directions num_draws num_enumerated num_final "
+        "num_inputs num_measured num_places num_random num_samples num_seeds num_sharpness "
+        "num_starts num_steps num_test parity_degree parity_epochs parity_hidden parity_train "
+        "patch phase_seeds phase_settings random_init_bits random_init_networks "
+        "scaling_control_seeds scaling_long_batch scaling_long_lengths scaling_long_width "
+        "scaling_seeds scaling_steps scan_stacks scratchpad_batch scratchpad_seeds "
+        "scratchpad_steps scratchpad_strings seed sets_per_degree severity squared_every "
+        "stuck_seeds tradeoff_control_seeds tradeoff_seeds tradeoff_steps train_d train_width "
+        "univariate_d width"
     ),
     # Left open, or an empty list.
     "None": (
-        "batch_size depth depths edit epochs evaluate_every heads hidden intervene_on "
-        "interventions learning_rate max_length models num_accuracy num_along num_corrupted "
-        "num_measured num_sharpness num_train optimizer patch reduced reuse tokenizer tolerance "
-        "variance vocab_size width"
+        "all_words_n batch_size context_dense depth depths edit embeddings epochs "
+        "evaluate_every heads hidden intervene_on interventions learning_rate max_length "
+        "models num_accuracy num_along num_corrupted num_measured num_sharpness num_train "
+        "optimizer patch reduced reuse scaling_long_lengths tokenizer tolerance variance "
+        "vocab_size width"
     ),
     # A choice.
     "True": "reduced",
