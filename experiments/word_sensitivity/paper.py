@@ -1,9 +1,9 @@
 """What Bombari and Mondelli (arXiv 2402.02969) claim, as data: the range of each claim.
 
-Ranges were fixed before any claim was computed; that of DRF's growth is our own reading of "mildly".
-A claim of W holds if the whole 95 % interval of what was measured lies in its range; those of G say
-in `context_claims` what decides. The authors' code gives one run of one sample and no error bars, so
-there are no numbers of theirs to compare with but these.
+Ranges were fixed before any claim was computed; that of DRF's growth is our own reading of
+"mildly". A claim of W holds if the whole 95 % interval of what was measured lies in its range;
+those of G say in `context_claims` what decides. The authors' code gives one run of one sample and
+no error bars, so there are no numbers of theirs to compare with but these.
 """
 
 import math
