@@ -5,14 +5,14 @@ Bombari and Mondelli, *Towards Understanding the Word Sensitivity of Attention L
 notices it fully, whatever n, because a softmax can be saturated. So a linear model of attention can
 learn that one word turns a text into its opposite, and one of random features cannot.
 
-    python -m jaxsens.run --exp word_sensitivity
+    python -m jaxsens.run --exp word-sensitivity
         430 CPU seconds and 1.7 GB at the peak, on two cores that others used as well: at d = 192
         and n = 160 softmax attention 2.69, ReLU attention 0.47, random features 0.086
-    python -m jaxsens.run --exp word_sensitivity --preset small
+    python -m jaxsens.run --exp word-sensitivity --preset small
         not run: the paper's sizes
-    python -m jaxsens.run --exp word_sensitivity --reuse RUN …
+    python -m jaxsens.run --exp word-sensitivity --reuse RUN …
         also the models of runs of `language` and `vision`, untrained and trained
-    python -m jaxsens.run --exp word_sensitivity --embeddings DIR --data-dir DATA
+    python -m jaxsens.run --exp word-sensitivity --embeddings DIR --data-dir DATA
         also IMDB's reviews in BERT's embeddings: DIR has model.safetensors and vocab.txt of
         bert-base-uncased
 
