@@ -63,7 +63,7 @@ PRESETS = {
 }
 
 COST = {
-    "quick": "d up to 192, n up to 160, contexts of 16 words; 430 CPU seconds",
+    "quick": "d up to 192, n up to 160, contexts of 16 words; 3 to 7 CPU minutes",
     "small": "the paper's sizes, d up to 768 and n up to 250, on a CPU; not timed",
     "paper": "the same with deep random features at width D: 240 GB of memory, for a GPU or TPU",
 }
