@@ -114,11 +114,13 @@ def _make(experiment: Experiment, options: Options, config: Any, path: Path) -> 
                 f"they would have given: {', '.join(folder.changes)}"
             )
         with failures.logged(folder, EXPLAINED):
+            # Before the run: a commit made while it goes on is not what made its numbers.
+            made_by = environment()
             results = Results.of(
                 experiment.run(config, data, folder),
                 experiment=options.exp,
                 config=dataclasses.asdict(config),
-                environment=environment(),
+                environment=made_by,
                 seconds=total_seconds(folder),
                 command=reproduce(options.exp, experiment, config),
             )

@@ -1,5 +1,6 @@
 """The command line: listing, help, errors before any work, exit codes, and a whole run."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -10,6 +11,8 @@ import time
 import pytest
 
 import jaxsens.figures  # noqa: F401  matplotlib keeps its fonts in HOME, which the tests move
+from jaxsens.reporting import machine
+from jaxsens.reporting.results import Findings
 from jaxsens.run import experiment_names, load_experiment, main, resolved
 
 TINY = "--exp vision --models mlp-leaky mlp-sigmoid --epochs 2 --evaluate-every 1 --num-train 200"
@@ -99,6 +102,22 @@ def test_presets_are_valid_and_differ_in_numbers_only():
         for preset, config in module.PRESETS.items():
             once = resolved(config, preset)
             assert once == resolved(once, preset)
+
+
+def test_results_name_the_commit_that_the_run_began_with(monkeypatch, tmp_path):
+    commits = iter(["before", "while it ran"])
+    monkeypatch.setattr(machine, "_commit", lambda root: next(commits))
+    vision = load_experiment("vision")
+    finds = Findings(title="", summary="", claims=(), tables=(), figures=(), values={})
+
+    def run(config, data, folder):
+        return dataclasses.replace(finds, values={"commits": next(commits)})
+
+    monkeypatch.setattr(vision, "run", run)
+    assert main(["--exp", "vision", "--workdir", "run"]) == 0
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["environment"]["commit"] == "before"
+    assert results["values"] == {"commits": "while it ran"}
 
 
 def test_a_run_leaves_the_whole_folder_and_is_finished_the_second_time(capsys, tmp_path):
