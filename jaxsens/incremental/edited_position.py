@@ -12,8 +12,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
-#: Entries of a window that are looked at to see whether large numbers have cancelled.
-_LOOKED_AT = 32
+#: Entries that are looked at to see how large they usually are: along the longest axis, the next.
+_LOOKED_AT = 16, 4
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,24 @@ class EditedPosition:
             self.relied_on.append(clean)
 
     def doubt_cancellation(self, old: Array, new: Array) -> None:
-        """Notes whether new entries are so small beside the old ones that they are mostly rounding.
+        """Notes whether a new entry is so small beside the old one that it is mostly rounding.
 
-        A sum loses a huge entry for all that is made of it, so a few entries stand for all: those
-        in the middle of a window, most of them along its last axis.
+        A single entry is small by chance now and then, and does no harm where others are not: it
+        has to be small beside the old one, and the old one large beside what entries of the window
+        usually are. So one channel that loses a huge entry is noticed, also beside one that keeps
+        its own.
         """
-        middle = tuple(n // 2 for n in new.shape[:-1])
-        looked_at = (*middle, slice(_LOOKED_AT)) if new.ndim else ()
-        before, after = (jnp.abs(value[looked_at]).max() for value in (old, new))
-        self.doubts.append(after < math.sqrt(jnp.finfo(old.dtype).eps) * before)
+        least = math.sqrt(jnp.finfo(old.dtype).eps)
+        before, after = jnp.abs(old), jnp.abs(new)
+        lost = jnp.where(after < least * before, before, jnp.zeros_like(before)).max(initial=0)
+        self.doubts.append(_usual_size(after) < least * lost)
+
+
+def _usual_size(sizes: Array) -> Array:
+    """What entries usually are, by a mean of some which a few large ones among them do not move."""
+    longest = np.argsort([-n for n in sizes.shape], kind="stable")
+    for axis, most in zip(longest.tolist(), (*_LOOKED_AT, *[1] * sizes.ndim), strict=False):
+        num = sizes.shape[axis]
+        step = -(-num // most)
+        sizes = lax.slice_in_dim(sizes, (num - 1) % step // 2, num, step, axis)
+    return jnp.sqrt(jnp.sqrt(sizes)).mean() ** 4

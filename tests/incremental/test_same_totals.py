@@ -1,14 +1,25 @@
 """The models that reuse once got wrong, measured: the same totals as by whole passes."""
 
+import dataclasses
 import warnings
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
 
-from jaxsens import Donor, Gaussian, Patches, Perturbation, Tokens, relative_l2, sensitivity
+from jaxsens import (
+    Donor,
+    Gaussian,
+    Patches,
+    Perturbation,
+    Resample,
+    Tokens,
+    relative_l2,
+    sensitivity,
+)
 from tests.incremental.blocks import below, weights
 from tests.incremental.generated import PARAMS, Own, make_chain
 from tests.incremental.layers import conv_of, partitioned
@@ -19,6 +30,8 @@ LARGE = GENERATOR.normal(size=(3, 14, 14, 1)).astype(np.float32)
 ROWS = GENERATOR.normal(size=(3, 10, 4)).astype(np.float32)
 BYTES = GENERATOR.integers(0, 256, (3, 10, 4)).astype(np.uint8)
 SPARSE = np.maximum(ROWS, 0)
+WORDS = GENERATOR.integers(1, 10, (3, 12)).astype(np.int32)
+WORDS[1, 5] = 0
 
 
 def read(x):
@@ -71,6 +84,42 @@ def huge_beside_small(_, x):
     return read((x * jnp.where(x > 2.2, 1e9, 1.0)).sum(axis=1))
 
 
+def huge_in(channels, kept=()):
+    """A table whose row 0 has huge entries in some channels, and every row in those it keeps."""
+    table = GENERATOR.normal(size=(10, 48)).astype(np.float32)
+    table[0, list(channels)] = -1e9
+    table[:, list(kept)] = 1e9
+    mix = GENERATOR.normal(size=(12, 7)).astype(np.float32)
+
+    def model(_, ids):
+        return read(jnp.tanh(jnp.einsum("ntc,ts->nsc", jnp.asarray(table)[ids], mix)))
+
+    return model
+
+
+def checks_its_rank(_, x):
+    def squashed(x):
+        assert np.ndim(x) == 3
+        return np.tanh(x)
+
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return read(jax.pure_callback(squashed, shape, x, vmap_method="expand_dims"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Looked:
+    """A grid whose positions start where a table of JAX says."""
+
+    def layout(self, shape):
+        return (5,)
+
+    def window_shape(self, shape):
+        return (1, shape[1])
+
+    def start(self, position, shape):
+        return jnp.array([8, 3, 0, 5, 1])[position], 0
+
+
 def random_bits(_, x):
     key = jax.random.key(3, impl="rbg")
     return read(x + jnp.broadcast_to(jax.random.normal(key, x.shape[1:]), x.shape))
@@ -109,6 +158,11 @@ CASES = {
     "infinities that go": (infinite_then_finite, SPARSE, Tokens(), BORROWED),
     "logarithms of zero": (log_probabilities, ROWS, Tokens(), NOISE),
     "huge beside small": (huge_beside_small, ROWS, Tokens(), BORROWED),
+    "huge in one channel": (huge_in([40]), WORDS, Tokens(), Resample(10)),
+    "huge beside a channel that stays so": (huge_in([1], [0]), WORDS, Tokens(), Resample(10)),
+    "huge in the last channels": (huge_in(range(44, 48)), WORDS, Tokens(), Resample(10)),
+    "a start that is looked up": (lambda _, x: read(jnp.tanh(x)), ROWS, Looked(), NOISE),
+    "a callback that checks its rank": (checks_its_rank, ROWS, Tokens(), NOISE),
     "random bits": (random_bits, ROWS, Tokens(), NOISE),
     "a callback that counts axes": (counts_axes, ROWS, Tokens(), NOISE),
     "copies of a channel": (
@@ -121,6 +175,7 @@ CASES = {
 #: One of each cause; the others take their time under `slow`.
 FAST = (
     "changes out of bounds: stride", "infinities that go", "a callback that counts axes",
+    "huge beside a channel that stays so",
 )  # fmt: skip
 
 
@@ -162,3 +217,38 @@ def test_the_same_totals_of_chains(seed, monkeypatch):
     x = np.stack([chain.x, chain.x[::-1]])
     reused, plain = both_totals(chain.__call__, x, chain.grid, NOISE)
     np.testing.assert_allclose(reused, plain, rtol=1e-3, atol=1e-3)
+
+
+def attention(_, x):
+    query, key, value = (jnp.tanh(x @ weights(x, 4, 4 + i)[:, :4]) for i in range(3))
+    logits = jnp.einsum("ntd,nsd->nts", query, key)
+    return read(jnp.einsum("nts,nsd->ntd", jax.nn.softmax(logits), value))
+
+
+def recurrent(_, x):
+    cell = nn.GRUCell(5, dtype=x.dtype, param_dtype=x.dtype)
+    first = cell.initialize_carry(jax.random.key(0), x[:, 0].shape)
+    params = jax.eval_shape(cell.init, jax.random.key(0), first, x[:, 0])
+    params = jax.tree.map(
+        lambda a: jnp.cos(jnp.arange(a.size, dtype=a.dtype)).reshape(a.shape), params
+    )
+    carry, _ = lax.scan(lambda h, x_t: cell.apply(params, h, x_t), first, jnp.moveaxis(x, 1, 0))
+    return carry
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("f", "x", "grid"),
+    [
+        (lambda _, x: read(jax.nn.relu(conv_of(3, out=4)(x))), IMAGES, Patches(2)),
+        (attention, ROWS, Tokens()),
+        (recurrent, ROWS, Tokens()),
+    ],
+)
+def test_the_same_totals_with_wide_numbers(f, x, grid, dtype, monkeypatch):
+    monkeypatch.setattr("jaxsens.incremental.costs._WORTHWHILE", np.inf)
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+        reused, plain = both_totals(f, x.astype(dtype), grid, NOISE)
+    assert plain.any()
+    np.testing.assert_allclose(reused, plain, rtol=1e-4, atol=1e-4)
