@@ -27,6 +27,7 @@ from jaxsens.core.scalars import whole_number
 from jaxsens.core.user_code import user_call
 from jaxsens.measurement import arguments, lookups
 from jaxsens.measurement.batching import byte_budget, make_plan, max_batch_within, to_compile
+from jaxsens.measurement.independence import check_examples_independence
 from jaxsens.measurement.jobs import ApplyFn, ProgressCallback
 from jaxsens.measurement.sharpness_estimate import SharpnessEstimate, SharpnessProvenance
 from jaxsens.measurement.weight_draws import (
@@ -54,6 +55,7 @@ def sharpness(
     chunk_bytes: int | None = None,
     devices: Sequence[jax.Device] | None = None,
     progress: ProgressCallback | None = None,
+    check: bool = True,
 ) -> SharpnessEstimate:
     """How far random noise on a model's weights changes its output, with error bars.
 
@@ -92,14 +94,15 @@ def sharpness(
       devices: devices to use; default all of this process. Changes no number.
       progress: called now and then with (perturbed passes done, all of them, running mean of the
         flips).
+      check: whether to refuse a model whose output for an example depends on the rest of its batch.
 
     Returns:
       The estimate: `.flips`, `.l1`, `.squared` and, with y, `.loss`, each with `.mean`, `.ci()` and
       the changes (n, S). Every process of a multi-host job returns the whole.
 
     Raises:
-      ValueError: arguments do not fit each other; ids have no row in the model's table; logits, or
-        their changes, are not finite.
+      ValueError: arguments do not fit each other; ids have no row in the model's table; the output
+        for an example depends on its batch; logits, or their changes, are not finite.
       TypeError: the model cannot be traced by JAX.
 
     >>> import jax, jax.numpy as jnp
@@ -117,6 +120,7 @@ def sharpness(
     arguments.check_function("perturbed_apply_fn", perturbed_apply_fn, optional=True)
     arguments.check_progress(progress)
     arguments.check_params(params)
+    check = arguments.checked_check(check)
     selected = weight_noise.select(params, mask)
     num_draws = whole_number("num_samples", num_samples)
     fixed_batch: int | None = whole_number("perturbed_batch", perturbed_batch)
@@ -129,6 +133,7 @@ def sharpness(
     mesh = runtime.local_mesh(devices)
     budget = byte_budget(chunk_bytes, runtime.platform(mesh))
     example = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+    max_batch = max_batch_within(budget.widest, apply_fn, params, example)
     with jax.default_matmul_precision(runtime.PRECISION):
         job = SharpnessJob(
             spec=SharpnessSpec(to_compile(apply_fn, params, example), perturbed_apply_fn, selected),
@@ -139,10 +144,14 @@ def sharpness(
             num_draws=num_draws,
             key=runtime.place(key, mesh, runtime.REPLICATED),
             mesh=mesh,
-            plan=make_plan(max_batch_within(budget.widest, apply_fn, params, example), 1),
+            plan=make_plan(max_batch, 1),
             fixed_batch=fixed_batch,
             progress=progress,
         )
+        if check:
+            check_examples_independence(
+                job.spec.apply_fn, job.params, x, key=job.key, mesh=mesh, max_batch=max_batch
+            )
         tables = measure(job)
     return SharpnessEstimate.of(
         tables,

@@ -350,6 +350,9 @@ def checked_logits(apply_fn: Callable, params: Any, batch: Any, ranks: Container
     given = dict(zip(("x", "context"), batch, strict=False))
     with user_call("apply_fn", advice=advice, params=params, **given):
         out = jax.eval_shape(apply_fn, params, *batch)
+    one = shapes(batch, 1)
+    with user_call("apply_fn", advice=advice, params=params, x=one[0]):
+        of_one = jax.eval_shape(apply_fn, params, *one)
     shape = getattr(out, "shape", None)
     n = batch[0].shape[0]
     if shape is None or len(shape) not in ranks or shape[0] != n:
@@ -357,6 +360,11 @@ def checked_logits(apply_fn: Callable, params: Any, batch: Any, ranks: Container
         raise ValueError(
             f"apply_fn must map a batch {batch[0].shape} to logits ({n}, C) or scores ({n},); "
             f"got {got}"
+        )
+    if of_one.shape != (1, *shape[1:]):
+        raise ValueError(
+            f"apply_fn gives {of_one.shape} for a batch of one example and {shape} for {n}; "
+            f"expected {(1, *shape[1:])}: squeeze axes by their number, never the batch's"
         )
     return out
 

@@ -8,27 +8,31 @@ make.
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, PRNGKeyArray, Shaped
 
 from jaxsens.core import runtime
 from jaxsens.core.jaxprs import equations
-from jaxsens.measurement.jobs import MeasurementJob
-from jaxsens.measurement.whole_passes import batch_of, disagreement, outputs_of
+from jaxsens.measurement.jobs import ApplyFn, MeasurementJob, MeasurementSpec
+from jaxsens.measurement.metrics import label_flip
+from jaxsens.measurement.whole_passes import batch_of, batch_outputs, disagreement, outputs_of
+from jaxsens.perturbations.grids import Whole
+from jaxsens.perturbations.perturbation import Perturbation
 
 #: Operations that come and go with axes of length 1.
 _SHAPING = {"broadcast_in_dim", "expand_dims", "reshape", "squeeze"}
 
 
 class _Traced(NamedTuple):
-    """A model's operations on a batch of some size, the shape of its output, and its rounding."""
+    """A model's operations on a batch of some size, single numbers among them, and its rounding."""
 
-    primitives: tuple[str, ...]
-    shape: tuple[int, ...]
+    operations: tuple[str, ...]
     rounding: float
 
 
@@ -36,32 +40,76 @@ def check_independence(job: MeasurementJob) -> None:
     """Raises ValueError if the model's output for an example depends on the rest of its batch.
 
     Some draws are made twice, at different places of a batch and beside different draws. Whether a
-    model treats batches of different sizes differently shows in its trace: if so, one draw is also
-    made in a batch of one. A model that has passed is not checked again.
+    model treats batches of different sizes differently shows in its traces, for one, two, and as
+    many examples as the measurement takes together: where another operation or number stands in
+    them, one draw is also made by itself and in a batch of that size. A model that has passed is
+    not checked again.
     """
     shapes = jax.tree.map(jax.typeof, (job.params, (job.x[:1], *_first(job.context))))
     leaves, treedef = jax.tree.flatten(shapes)
-    passed = _passed(job.spec.apply_fn, tuple(leaves), treedef)
+    sizes = _batch_sizes(job)
+    passed = _passed(job.spec.apply_fn, tuple(leaves), treedef, sizes)
     if passed:
         return
-    one, two, three = (
-        _traced(job.spec.apply_fn, tuple(leaves), treedef, batch) for batch in (1, 2, 3)
-    )
-    if one.shape != (1, *two.shape[1:]):
-        raise ValueError(
-            f"apply_fn gives {one.shape} for a batch of one example and {two.shape} for two; "
-            f"expected {(1, *two.shape[1:])}: squeeze axes by their number, never the batch's"
-        )
-    rounding = max(one.rounding, float(np.finfo(np.float32).eps))
+    traces = {size: _traced(job.spec.apply_fn, tuple(leaves), treedef, size) for size in sizes}
+    rounding = max(traces[1].rounding, float(np.finfo(np.float32).eps))
     # Draws beside each other need a batch of two, even where the measurement has batches of one.
-    job = dataclasses.replace(job, max_batch=max(2, job.max_batch))
-    apart = [_beside_others(job, rounding)]
-    _refuse(apart[0], "the others in its batch")
-    if not one.primitives == two.primitives == three.primitives:
-        apart.append(_by_itself(job, rounding))
-        _refuse(apart[1], "the number of examples in its batch")
-    if None not in apart:
+    beside = _beside_others(dataclasses.replace(job, max_batch=max(2, job.max_batch)), rounding)
+    _refuse(beside, "the others in its batch")
+    others = [size for size in sizes if traces[size].operations != traces[1].operations]
+    apart = _by_itself(job, others, rounding) if others else 0.0
+    _refuse(apart, "the number of examples in its batch")
+    if None not in (beside, apart):
         passed.append(True)
+
+
+def _batch_sizes(job: MeasurementJob) -> tuple[int, ...]:
+    """One, two, and how many examples or edits the measurement takes together on a device."""
+    group, block = job.plan.group, 1 if job.reuse else job.plan.block
+    return tuple(sorted({1, 2, group, group * block, batch_of(job) // job.mesh.size}))
+
+
+def check_examples_independence(
+    apply_fn: ApplyFn,
+    params: Any,
+    x: Shaped[np.ndarray, "n ..."],
+    *,
+    key: PRNGKeyArray,
+    mesh: Mesh,
+    max_batch: int,
+) -> None:
+    """The same by the examples as they are, for measurements that do not edit them.
+
+    Of a single example nothing can be told, and there is nothing that it could depend on.
+
+    Args:
+      apply_fn: the model.
+      params: its parameters, on every device.
+      x: the examples.
+      key: any key, on every device.
+      mesh: the devices.
+      max_batch: the most inputs that fit through the model at once, on one device.
+    """
+    unedited = Perturbation(Whole(), _unchanged)
+    check_independence(
+        MeasurementJob(
+            spec=MeasurementSpec(apply_fn, unedited, label_flip, num_samples=1, exact=False),
+            params=params,
+            x=x,
+            context=(),
+            mask=np.ones((len(x), 1), bool),
+            example_ids=np.arange(len(x)),
+            key=key,
+            mesh=mesh,
+            max_batch=max_batch,
+            reuse=None,
+            progress=None,
+        )
+    )
+
+
+def _unchanged(_: PRNGKeyArray, window: Array) -> Array:
+    return window
 
 
 def _first(context: Any) -> Any:
@@ -69,7 +117,7 @@ def _first(context: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def _passed(apply_fn: Callable, leaves: tuple, treedef: Any) -> list[bool]:
+def _passed(apply_fn: Callable, leaves: tuple, treedef: Any, sizes: tuple) -> list[bool]:
     """A list, the same one for the same model, that is not empty if the model has passed."""
     return []
 
@@ -85,9 +133,20 @@ def _traced(apply_fn: Callable, leaves: tuple, treedef: Any, batch: int) -> _Tra
     }
     floats = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.inexact)]
     rounding = max((float(jnp.finfo(dtype).eps) for dtype in floats), default=0.0)
-    names = (each.primitive.name for each in found)
-    primitives = tuple(name for name in names if name not in _SHAPING)
-    return _Traced(primitives, closed.out_avals[0].shape, rounding)
+    operations = [
+        (each.primitive.name, *map(_number, each.invars))
+        for each in found
+        if each.primitive.name not in _SHAPING
+    ]
+    constants = [("constant", _number(each)) for each in closed.consts]
+    return _Traced(tuple(map(str, operations + constants)), rounding)
+
+
+def _number(value: Any) -> str:
+    """A single number that stands in a trace; nothing for arrays and for what is computed."""
+    number = getattr(value, "val", value)
+    is_one = not isinstance(number, jax.core.Tracer) and np.ndim(number) == 0
+    return str(number) if is_one and hasattr(number, "dtype") else ""
 
 
 def _beside_others(job: MeasurementJob, rounding: float) -> float | None:
@@ -101,15 +160,18 @@ def _beside_others(job: MeasurementJob, rounding: float) -> float | None:
     return _apart(first, second[::-1], rounding)
 
 
-def _by_itself(job: MeasurementJob, rounding: float) -> float | None:
-    """How much a draw changes from a batch of one to a larger batch; 1 is the most allowed."""
-    draws = _some_draws(job, batch_of(job))
+def _by_itself(job: MeasurementJob, sizes: Sequence[int], rounding: float) -> float | None:
+    """How much a draw changes from a batch of one to larger ones; 1 is the most allowed."""
     mesh = runtime.local_mesh(list(job.mesh.devices.flat[:1]))
     place = functools.partial(runtime.place, mesh=mesh, partition=runtime.REPLICATED)
-    alone = dataclasses.replace(
-        job, max_batch=1, mesh=mesh, params=place(job.params), key=place(job.key)
-    )
-    return _apart(outputs_of(alone, draws[:1]), outputs_of(job, draws)[:1], rounding)
+    one = dataclasses.replace(job, mesh=mesh, params=place(job.params), key=place(job.key))
+    alone = batch_outputs(one, _some_draws(job, 1), 1)
+    apart = [
+        _apart(batch_outputs(one, _some_draws(job, size), size)[:1], alone, rounding)
+        for size in sizes
+    ]
+    known = [each for each in apart if each is not None]
+    return max(known) if known else None
 
 
 def _some_draws(job: MeasurementJob, num: int) -> np.ndarray:

@@ -39,9 +39,7 @@ def outputs_of(
     """
     batch = batch_of(job)
     starts = range(0, len(draws), batch)
-    parts = [
-        _batch_outputs(job, draws[start : start + batch], batch, is_edited) for start in starts
-    ]
+    parts = [batch_outputs(job, draws[start : start + batch], batch, is_edited) for start in starts]
     return np.concatenate(parts)
 
 
@@ -50,9 +48,10 @@ def batch_of(job: MeasurementJob) -> int:
     return min(_BATCH, job.max_batch) * job.mesh.size
 
 
-def _batch_outputs(
-    job: MeasurementJob, draws: Int[np.ndarray, "B 3"], batch: int, is_edited: bool
+def batch_outputs(
+    job: MeasurementJob, draws: Int[np.ndarray, "B 3"], batch: int, is_edited: bool = True
 ) -> Shaped[np.ndarray, "B ..."]:
+    """The same of a single call, in which the last draw is repeated up to `batch` of them."""
     padded = draws[np.minimum(np.arange(batch), len(draws) - 1)].astype(np.int32)
     examples, padded[:, 0] = padded[:, 0].copy(), job.example_ids[padded[:, 0]]
     all_edited = np.full(batch, is_edited)

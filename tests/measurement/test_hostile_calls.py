@@ -158,6 +158,7 @@ SHARPNESS = {
         "chunk_bytes": WHOLE | {"none", "huge"},
         "devices": {"none", "devices"},
         "progress": {"none", "function", "unhashable", "edit", "class", "perturbation"},
+        "check": {"true", "numpy false"},
     },
 }
 EXPLAIN = {

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsens import Gaussian, Perturbation, Tokens, sensitivity
+from jaxsens import Gaussian, Perturbation, Tokens, sensitivity, sharpness
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(size=(9, 6, 4)).astype(np.float32)
@@ -45,9 +45,26 @@ def branch_on_few(_, x):
     return read(jnp.tanh(x)) if len(x) < 3 else read(x)
 
 
+def branch_on_several(_, x):
+    return read(jnp.tanh(x)) if len(x) < 7 else read(x)
+
+
+def branch_on_many(_, x):
+    return read(jnp.tanh(x)) if len(x) > 28 else read(x)
+
+
+def number_of_examples(_, x):
+    return read(x) * len(x)
+
+
+def number_of_examples_as_an_array(_, x):
+    return read(x) * jnp.asarray(np.float32(len(x)))
+
+
 DEPENDENT = [
     mean_over_the_batch, batch_norm_in_training, dropout, order_of_examples, branch_on_one,
-    branch_on_few,
+    branch_on_few, branch_on_several, branch_on_many, number_of_examples,
+    number_of_examples_as_an_array,
 ]  # fmt: skip
 
 
@@ -82,10 +99,31 @@ def squeezed_input(_, x):
     return x.reshape(x.shape[0], -1)[:, :3] @ W[:3]
 
 
+@pytest.mark.parametrize("f", DEPENDENT)
+def test_sharpness_refuses_it_too(f):
+    def model(scale, x):
+        return scale * f((), x)
+
+    arguments = (model, jnp.float32(1.0), GENERATOR.normal(size=(300, 6, 4)), Gaussian(sigma=1.0))
+    with pytest.raises(ValueError, match="apply_fn's output for an example depends on"):
+        sharpness(*arguments, key=jax.random.key(0), devices=jax.local_devices()[:1])
+
+
+def test_sharpness_can_be_asked_for_all_the_same():
+    def model(scale, x):
+        return scale * mean_over_the_batch((), x)
+
+    arguments = (model, jnp.float32(1.0), X, Gaussian(sigma=1.0))
+    sharpness(*arguments, key=jax.random.key(0), check=False)
+    single = (*arguments[:2], X[:1], arguments[3])
+    sharpness(*single, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize("options", [{}, {"incremental": True}, {"check": False}])
 @pytest.mark.parametrize("f", [squeezed, squeezed_input])
-def test_a_batch_of_one_must_stay_a_batch(f):
+def test_a_batch_of_one_must_stay_a_batch(f, options):
     with pytest.raises(ValueError, match="for a batch of one example"):
-        sensitivity(f, (), X, NOISE, key=jax.random.key(0))
+        sensitivity(f, (), X, NOISE, key=jax.random.key(0), **options)
 
 
 def branch_without_effect(_, x):
