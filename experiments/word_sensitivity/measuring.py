@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxsens.core.ascent import Ascent, ascend
+from jaxsens.perturbations.ascent import Ascent, ascend
+from jaxsens.perturbations.ball import Ball
 from jaxsens.reporting.cached import cached_stage
 from jaxsens.reporting.progress import Bar
 from jaxsens.reporting.run_folder import RunFolder
@@ -31,7 +32,7 @@ Row = dict[str, Any]
 
 
 class Search(NamedTuple):
-    """How the worst move is looked for; see `jaxsens.core.ascent`."""
+    """How the worst move is looked for; see `jaxsens.perturbations.ascent`."""
 
     num_starts: int
     num_steps: int
@@ -45,7 +46,7 @@ class Search(NamedTuple):
 
     def ascend(self, objective: Any, word: Float[Array, " d"], key: PRNGKeyArray) -> Ascent:
         """Ascents in the ball around a word that is as large as a word."""
-        return ascend(objective, word, word.shape[0] ** 0.5, key=key, **self._asdict())
+        return ascend(objective, word, Ball(word.shape[0] ** 0.5), key=key, **self._asdict())
 
 
 def measure_grid(config: Config, pools: list[Pool], folder: RunFolder) -> list[Row]:

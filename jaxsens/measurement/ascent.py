@@ -31,10 +31,7 @@ from jaxsens.measurement.arguments import shapes
 from jaxsens.measurement.batching import BatchPlan
 from jaxsens.measurement.jobs import Context, MeasurementSpec
 from jaxsens.measurement.whole_passes import entries_of
-from jaxsens.perturbations.ball import Ball, exact_dtype
-
-#: The length of the first step, as a share of the radius.
-FIRST_STEP = 0.3
+from jaxsens.perturbations.ball import Ball, exact_dtype, step_size
 
 
 @dataclass(frozen=True)
@@ -237,7 +234,7 @@ def _climb(search, model, cells, num_steps, key, starts):
     def step(t, state):
         (_, heights), gradients = jax.value_and_grad(total, has_aux=True)(state.moves)
         better = heights > state.best
-        size = FIRST_STEP * (1 - t.astype(exact) / num_steps.astype(exact))
+        size = step_size(t.astype(exact), num_steps.astype(exact))
         climb = each(functools.partial(ball.climb, size=size))
         return _State(
             climb(state.moves, gradients),

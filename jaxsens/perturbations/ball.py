@@ -102,6 +102,15 @@ class Ball:
         return moved * jnp.minimum(1, radius / jnp.maximum(_norm(moved), radius))
 
 
+def step_size(t: Float[Array, "*steps"], num_steps: Any) -> Float[Array, "*steps"]:
+    """The length of step t of an ascent as a share of the radius: 0.3 at first, 0 after the last.
+
+    >>> print(step_size(jnp.array([0.0, 50.0, 100.0]), 100.0))
+    [0.3  0.15 0.  ]
+    """
+    return 0.3 * (1 - t / num_steps)
+
+
 def exact_dtype(dtype: Any) -> Any:
     """The dtype in which moves of a window are computed: its own, or float32 if that is finer.
 

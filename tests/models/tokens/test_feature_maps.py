@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from jaxsens import Ball, Perturbation, Tokens, worst_case
-from jaxsens.core.ascent import ascend
 from jaxsens.models import RandomAttentionFeatures, RandomFeatures
 from jaxsens.models.tokens.feature_maps import random_first_word
+from jaxsens.perturbations.ascent import ascend
 
 LENGTH, WIDTH = 6, 5
 MAPS = {
@@ -121,10 +121,13 @@ def worst(of_word, word, radius, num_starts=6, num_steps=100):
         return jnp.sum(jnp.square(of_word(point) - clean)) / jnp.sum(jnp.square(clean))
 
     found = jax.jit(
-        lambda r: ascend(
-            squared, word, r, key=jax.random.key(7), num_starts=num_starts, num_steps=num_steps
+        lambda word: ascend(
+            *(squared, word, Ball(radius)),
+            key=jax.random.key(7),
+            num_starts=num_starts,
+            num_steps=num_steps,
         )
-    )(jnp.float32(radius))
+    )(word)
     return squared, found
 
 
@@ -152,7 +155,7 @@ def test_the_ascent_finds_the_closed_form_of_a_linear_map():
     centre = jax.random.normal(jax.random.key(10), (7,))
     found = ascend(
         lambda p: weights @ (p - centre),
-        *(centre, 1.5),
+        *(centre, Ball(1.5)),
         key=jax.random.key(11),
         num_starts=2,
         num_steps=100,
@@ -167,7 +170,7 @@ def test_random_points_are_looked_at_before_the_ascent():
     weights = jnp.array([3.0, 4.0])
     found = ascend(
         lambda p: weights @ p,
-        *(jnp.zeros(2), 2.0),
+        *(jnp.zeros(2), Ball(2.0)),
         key=jax.random.key(11),
         num_starts=3,
         num_steps=0,
@@ -179,7 +182,7 @@ def test_random_points_are_looked_at_before_the_ascent():
     assert abs(float(found.drawn.mean())) < 4 * (50 / 150) ** 0.5
     few = ascend(
         lambda p: weights @ p,
-        *(jnp.zeros(2), 2.0),
+        *(jnp.zeros(2), Ball(2.0)),
         key=jax.random.key(11),
         num_starts=2,
         num_steps=0,
@@ -190,7 +193,11 @@ def test_random_points_are_looked_at_before_the_ascent():
 
 def test_a_flat_function_is_left_where_it_starts():
     found = ascend(
-        lambda p: 0.0 * p.sum(), jnp.zeros(3), 1.0, key=jax.random.key(0), num_starts=2, num_steps=3
+        lambda p: 0.0 * p.sum(),
+        *(jnp.zeros(3), Ball(1.0)),
+        key=jax.random.key(0),
+        num_starts=2,
+        num_steps=3,
     )
     assert jnp.isfinite(found.points).all()
     np.testing.assert_allclose(jnp.linalg.norm(found.points, axis=1), 1.0, rtol=1e-5)
