@@ -107,9 +107,10 @@ class _Run:
         """Waits for the end and writes down a failure; the exit status as a shell has it."""
         if self._process.stdout is not None:
             # Read to its end here, so that whoever follows this process sees every line at once.
-            for line in self._process.stdout:
-                print(line.decode(errors="replace"), end="", flush=True)
-                self._hear(line)
+            with self._process.stdout as output:
+                for line in output:
+                    print(line.decode(errors="replace"), end="", flush=True)
+                    self._hear(line)
         status = self._process.wait()
         self._status = 128 - status if status < 0 else status
         if self._to_log:
