@@ -14,7 +14,8 @@ ORDER = (
     {"training", "spectrum"},
     {"reporting", "figures"},
     {"cli"},
-    {"run", "record"},
+    {"sweeps"},
+    {"run", "record", "sweep"},
 )
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 

@@ -5,17 +5,23 @@ moment, so a thread that the operating system wakes up can simply end the proces
 """
 
 import contextlib
+import ctypes
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
 EXIT_INTERRUPTED = 75
 #: Ctrl-C, what `kill` and a batch system send, a terminal that is gone, and SLURM's early warning.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+#: Names the process that a run is to end with: `jaxsens.sweep` sets it for its runs.
+PARENT_VARIABLE = "JAXSENS_PARENT"
 _MESSAGE = b"\njaxsens: interrupted; the same command resumes\n"
+_PR_SET_PDEATHSIG = 1
 
 _watched = False
+_before_leaving: list[Callable[[], None]] = []
 
 
 def watch() -> Callable[[], None]:
@@ -63,9 +69,41 @@ def leaving_on_signals() -> Iterator[None]:
         stop()
 
 
+@contextlib.contextmanager
+def before_leaving(function: Callable[[], None]) -> Iterator[None]:
+    """While the block runs, a signal that ends the process has the function called first.
+
+    Args:
+      function: is called in another thread, while this one goes on; must end soon.
+    """
+    _before_leaving.append(function)
+    try:
+        yield
+    finally:
+        _before_leaving.remove(function)
+
+
+def end_with_parent() -> None:
+    """Has the system send SIGTERM when the process that started this one is gone.
+
+    Only if that process asked for it by `PARENT_VARIABLE`, and only on Linux.
+    """
+    # Taken away, as it does not speak of processes that this one starts.
+    parent = os.environ.pop(PARENT_VARIABLE, "")
+    if not parent.isdecimal() or not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    # It may have ended before that; its orphans get another parent.
+    if os.getppid() != int(parent):
+        os._exit(EXIT_INTERRUPTED)
+
+
 def _leave_when_told(read_end: int, numbers: list[signal.Signals]) -> None:
     while number := os.read(read_end, 1)[0]:
         if number in numbers:
+            for function in tuple(_before_leaving):
+                with contextlib.suppress(Exception):
+                    function()
             try:
                 os.write(2, _MESSAGE)
             finally:

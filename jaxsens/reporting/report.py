@@ -45,15 +45,7 @@ def render(results: Results, folder: Path | str) -> str:
       True
     """
     images = [_data_uri(Path(folder) / figure.file) for figure in results.figures]
-    loader = jinja2.PackageLoader("jaxsens.reporting", package_path="")
-    jinja = jinja2.Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return jinja.get_template(_TEMPLATE).render(
+    return template(_TEMPLATE).render(
         results=results,
         figures=list(zip(results.figures, images, strict=True)),
         num_holds=sum(claim.holds for claim in results.claims),
@@ -79,6 +71,18 @@ def write(results: Results, folder: Path | str) -> Path:
     path = Path(folder) / "report.html"
     write_atomic(path, render(results, folder))
     return path
+
+
+def template(name: str) -> jinja2.Template:
+    """A template of this folder, which escapes all that comes from a run and knows every name."""
+    jinja = jinja2.Environment(
+        loader=jinja2.PackageLoader("jaxsens.reporting", package_path=""),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return jinja.get_template(name)
 
 
 def command(experiment: str, config: dict[str, Any]) -> str:

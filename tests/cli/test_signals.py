@@ -100,6 +100,7 @@ def test_the_command_line_watches_before_jax_is_imported(number, tmp_path):
     [
         ("-m", ["python", "-m", "jaxsens.run", "--exp", "list"], True),
         ("-m", ["python", "-X", "dev", "-mjaxsens.run"], True),
+        ("-m", ["python", "-m", "jaxsens.sweep", "quick"], True),
         ("/usr/bin/jaxsens", ["python", "/usr/bin/jaxsens"], True),
         ("-m", ["python", "-m", "pytest"], False),
         ("mine.py", ["python", "mine.py", "-m", "jaxsens.run"], False),
