@@ -16,6 +16,14 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _MESSAGE = b"\njaxsens: interrupted; the same command resumes\n"
 
 _watched = False
+#: Ends the process in place of the usual, for one that must tell others first.
+_leave_first: Callable[[], None] | None = None
+
+
+def leave_by(function: Callable[[], None] | None) -> None:
+    """Has the function end the process at a signal; None: the process ends at once, as usual."""
+    global _leave_first
+    _leave_first = function
 
 
 def watch() -> Callable[[], None]:
@@ -67,6 +75,8 @@ def _leave_when_told(read_end: int, numbers: list[signal.Signals]) -> None:
     while number := os.read(read_end, 1)[0]:
         if number in numbers:
             try:
+                if _leave_first is not None:
+                    _leave_first()
                 os.write(2, _MESSAGE)
             finally:
                 # Whatever has become of stderr.

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from jaxsens.core import hosts
 from jaxsens.measurement import SensitivityEstimate, SharpnessEstimate
 from jaxsens.reporting.plain_json import plain
 from jaxsens.reporting.progress import say
@@ -41,11 +42,11 @@ def cached_file(
     file = folder.path / name
     if folder.intact(name):
         with contextlib.suppress(Exception):  # damage may show in any way
-            return parse(file.read_bytes())
+            return parse(folder.read_bytes(name))
     if file.exists():
         say(f"{file} is damaged; it is computed again")
     folder.write(name, make())
-    return parse(file.read_bytes())
+    return parse(folder.read_bytes(name))
 
 
 def cached_estimate(
@@ -93,6 +94,6 @@ def cached_stage(folder: RunFolder, name: str, compute: Callable[[], Any]) -> An
         if record.get("stage") == name and "value" in record:
             return record["value"]
     started = time.perf_counter()
-    value = plain(compute(), name)
+    value = hosts.agreed(plain(compute(), name))
     folder.append({"stage": name, "value": value, "seconds": time.perf_counter() - started})
     return value

@@ -15,7 +15,8 @@ in metrics.jsonl, which is ignored and cut off before the next record.
 
 Assumption: the file system renames atomically and honours ``flock`` (any local POSIX file system
 and NFSv4 do). Without ``flock``, two processes could write to one folder at the same time; opening
-such a folder warns. With several hosts, only process 0 may open the folder.
+such a folder warns. Of several processes of one job, process 0 alone opens the folder
+(`jaxsens.reporting.shared_folder`).
 """
 
 from __future__ import annotations
@@ -261,6 +262,10 @@ class RunFolder:
         # First, because a file without a checksum would count as intact.
         write_atomic(_checksum_file(self.path / name), line)
         write_atomic(self.path / name, content)
+
+    def read_bytes(self, name: str) -> bytes:
+        """The content of a file below the folder; OSError if there is none."""
+        return (self.path / name).read_bytes()
 
     def intact(self, name: str) -> bool:
         """Whether a file below the folder is there and is what ``write`` wrote.
