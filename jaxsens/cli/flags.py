@@ -8,6 +8,7 @@ a name. Everything wrong raises ValueError with a message of one line.
 import contextlib
 import dataclasses
 import io
+import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -67,7 +68,7 @@ def processes(arguments: Sequence[str]) -> tuple[str | None, int | None, int | N
     """
     named = {flag_of(name): name for name in ("coordinator", "num_processes", "process_id")}
     found: dict[str, str] = {}
-    for word, after in zip(arguments, [*arguments[1:], "--"], strict=True):
+    for word, after in itertools.pairwise([*arguments, "--"]):
         flag, equals, value = word.partition("=")
         if (flag := flag.replace("_", "-")) in (*named, "--distributed"):
             found[flag] = value if equals else after

@@ -13,6 +13,7 @@ status 134 and a long trace. So the signal SIGABRT is caught: the process ends w
 import contextlib
 import ctypes
 import json
+import math
 import os
 import signal
 import sys
@@ -28,8 +29,13 @@ from jaxsens.core import hosts
 #: The status of an interrupted process, which means "start me again".
 EXIT_LOST = 75
 _LOST = "another process of this job is gone or does not answer; the same command resumes"
-#: What XLA says only when it ends a process because of another.
-_OF_PEERS = (b"distributed service detected fatal errors", b"coordination_service")
+#: What XLA says before it ends a process because of another, and how long it may take to do so.
+_OF_PEERS = (
+    b"distributed service detected fatal errors",
+    b"Polled an error from coordination service",
+    b"Use error polling to propagate",
+)
+_TRACE_SECONDS = 60.0
 
 _LOOK_SECONDS = 0.5
 _PULSE_LOOKS = 4
@@ -61,8 +67,8 @@ class Outlet(Protocol):
 
 
 _outlet: Outlet | None = None
-#: What native code wrote last, and when that was seen.
-_last_native: tuple[bytes, float] = (b"", 0.0)
+#: When native code last said that another process is lost.
+_lost_at = -math.inf
 
 
 def watch(outlet: Outlet) -> None:
@@ -212,22 +218,22 @@ def _say(line: str) -> None:
 
 
 def _native() -> bytes:
-    """What native code wrote since this was last called."""
-    global _last_native
+    """What native code wrote since this was last called, but for what is about other processes."""
+    global _lost_at
     text = b"" if _outlet is None else _outlet.native()
-    if text:
-        _last_native = text, time.monotonic()
-    return text
+    if any(each in text for each in _OF_PEERS):
+        _lost_at = time.monotonic()
+    # A long trace comes after it, in pieces: `_LOST` says all of it in one line.
+    return b"" if _seems_lost() else text
+
+
+def _seems_lost() -> bool:
+    return time.monotonic() - _lost_at < _TRACE_SECONDS
 
 
 def _forward(text: bytes) -> None:
-    """Passes on what native code wrote, unless it is about other processes: `_LOST` says that."""
-    if text and _outlet is not None and not _is_of_peers(text):
+    if text and _outlet is not None:
         _outlet.forward(text)
-
-
-def _is_of_peers(text: bytes) -> bool:
-    return any(each in text for each in _OF_PEERS)
 
 
 def _catch_abort() -> None:
@@ -248,11 +254,8 @@ def _aborted() -> None:
     """Ends the process, unless the abort has nothing to do with other processes."""
     if _status is not None:
         os._exit(_status)
-    before, seen = _last_native
     text = _native()
-    # The watching thread may have taken the end of it.
-    of_now = text if time.monotonic() - seen > _LOOK_SECONDS else before + text
-    if not _is_of_peers(of_now):
+    if not _seems_lost():
         _forward(text)
         return
     with contextlib.suppress(Exception):

@@ -5,6 +5,8 @@
     cached_estimate_stage  a measurement, in a file; a stage of its own, whose time is recorded
     cached_stage           a small value, in metrics.jsonl
 
+Measurements inside the last three, interrupted, go on where they were, but for the last seconds.
+
 Assumption: what is computed depends on nothing but the config and the data that the folder was
 opened with, which refuses others.
 """
@@ -16,6 +18,7 @@ from typing import Any, TypeVar
 
 from jaxsens.core import hosts
 from jaxsens.measurement import SensitivityEstimate, SharpnessEstimate
+from jaxsens.reporting.partial_results import resumable
 from jaxsens.reporting.plain_json import plain
 from jaxsens.reporting.progress import say
 from jaxsens.reporting.records import records
@@ -62,12 +65,13 @@ def cached_estimate(
       kind: the class of the estimate.
       measure: measures.
     """
-    return cached_file(
-        folder,
-        f"{name}.json",
-        lambda: measure().to_json(),
-        lambda content: kind.from_json(content.decode()),
-    )
+    with resumable(folder, name):
+        return cached_file(
+            folder,
+            f"{name}.json",
+            lambda: measure().to_json(),
+            lambda content: kind.from_json(content.decode()),
+        )
 
 
 def cached_estimate_stage(
@@ -94,6 +98,7 @@ def cached_stage(folder: RunFolder, name: str, compute: Callable[[], Any]) -> An
         if record.get("stage") == name and "value" in record:
             return record["value"]
     started = time.perf_counter()
-    value = hosts.agreed(plain(compute(), name))
-    folder.append({"stage": name, "value": value, "seconds": time.perf_counter() - started})
+    with resumable(folder, name):
+        value = hosts.agreed(plain(compute(), name))
+        folder.append({"stage": name, "value": value, "seconds": time.perf_counter() - started})
     return value

@@ -4,6 +4,7 @@
                     its data, and the versions and the machine that it was begun with
     metrics.jsonl   one JSON object a line, appended while the run goes on
     checkpoints/    written by the training loop
+    partial/        what an unfinished measurement has found so far
     figures/        *.png and *.pdf
     results.json    claims, tables and numbers; written last, so its existence means "finished"
     report.html     made from results.json and figures/
@@ -28,6 +29,7 @@ import io
 import json
 import os
 import re
+import shutil
 import socket
 import warnings
 from pathlib import Path
@@ -267,6 +269,15 @@ class RunFolder:
         """The content of a file below the folder; OSError if there is none."""
         return (self.path / name).read_bytes()
 
+    def post(self, name: str, data: bytes) -> None:
+        """As ``write``; of several processes each may call it by itself, at any time."""
+        self.write(name, data)
+
+    def discard(self, name: str) -> None:
+        """Removes a folder below this one, if it is there."""
+        self.require_held()
+        shutil.rmtree(self.path / name, ignore_errors=True)
+
     def intact(self, name: str) -> bool:
         """Whether a file below the folder is there and is what ``write`` wrote.
 
@@ -302,6 +313,7 @@ class RunFolder:
         if missing:
             raise FileNotFoundError(f"{missing[0]} is not in {self.path}; save the figures first")
         self._errors.unlink(missing_ok=True)
+        self.discard("partial")
         write_atomic(self._results, results.to_json())
 
     def results(self) -> Results:

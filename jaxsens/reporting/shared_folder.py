@@ -7,9 +7,11 @@ takes a path, such as figures; it is deleted at the end. Processes share no file
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,10 @@ from jaxsens.core.files import write_atomic
 from jaxsens.reporting.plain_json import plain
 from jaxsens.reporting.results import Results
 from jaxsens.reporting.run_folder import RunFolder
+
+#: Where processes leave files for process 0, and how often it looks there.
+_POSTED = "jaxsens/posted/"
+_COLLECT_SECONDS = 1.0
 
 
 class SharedFolder(RunFolder):
@@ -34,6 +40,9 @@ class SharedFolder(RunFolder):
         super().__init__(path, experiment, said["config"], None, tuple(said["changes"]))
         self._records: list[dict[str, Any]] | None = None
         self._keep = peers.before_leaving(self._forget)
+        self._collecting, self._closed = threading.Lock(), threading.Event()
+        if held is not None:
+            threading.Thread(target=self._collect, daemon=True).start()
 
     @classmethod
     def open(
@@ -57,6 +66,7 @@ class SharedFolder(RunFolder):
 
     def close(self) -> None:
         """Lets go of the folder, or deletes that of a process that follows."""
+        self._closed.set()
         if self._held is not None:
             self._held.close()
         self._forget()
@@ -108,6 +118,32 @@ class SharedFolder(RunFolder):
     def intact(self, name: str) -> bool:
         """As `RunFolder.intact`."""
         return hosts.from_first(lambda: self._first.intact(name))
+
+    def post(self, name: str, data: bytes) -> None:
+        """Sends a file to process 0, which writes it soon; no other process is waited for."""
+        if self._held is not None:
+            self._held.write(name, data)
+        else:
+            hosts.client().key_value_set_bytes(_POSTED + name, data, allow_overwrite=True)
+
+    def discard(self, name: str) -> None:
+        """As `RunFolder.discard`; what was posted and not yet written is forgotten, too."""
+
+        def discard_here() -> None:
+            with self._collecting:
+                hosts.client().key_value_delete(_POSTED)
+                self._first.discard(name)
+
+        hosts.from_first(discard_here)
+
+    def _collect(self) -> None:
+        """In process 0: writes what others have posted, until the folder is closed."""
+        while not self._closed.wait(_COLLECT_SECONDS):
+            # A process that is lost, or a disk that is full, is noticed elsewhere.
+            with contextlib.suppress(Exception), self._collecting:
+                for key, data in hosts.client().key_value_dir_get_bytes(_POSTED):
+                    self._first.write(key.removeprefix(_POSTED), data)
+                    hosts.client().key_value_delete(key)
 
     def log_error(self, text: str) -> Path:
         """As `RunFolder.log_error`, in process 0; elsewhere OSError, since the folder goes."""

@@ -14,7 +14,7 @@ from typing import Any
 
 def run(job: dict[str, Any], process: int, port: int) -> int:
     """In the child: one of the processes of a job."""
-    from jaxsens.core import hosts
+    from jaxsens.core import call_log, hosts
     from jaxsens.run import main
 
     for descriptor, name in ((1, "out"), (2, "err")):
@@ -22,6 +22,7 @@ def run(job: dict[str, Any], process: int, port: int) -> int:
         opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
         os.dup2(opened, descriptor)
     hosts.HEARTBEAT_SECONDS = job["heartbeat"]
+    call_log.SECONDS_BETWEEN_SAVES = 0.0
     arguments = [*job["arguments"], *job["own"].get(str(process), [])]
     if job["num"] > 1:
         arguments += ["--coordinator", f"127.0.0.1:{port}", "--num-processes", str(job["num"])]

@@ -1,7 +1,9 @@
 """Several processes run one command: one folder, one message, one status, the bits of one."""
 
+import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -114,6 +116,7 @@ def end_state(run: Path) -> dict:
     for name in ("all", "random", "noise"):
         estimates[name] = json.loads((run / "estimates" / f"{name}.json").read_text())
         estimates[name].pop("provenance")
+    assert not (run / "partial").exists()
     files = {p.relative_to(run).as_posix() for p in run.rglob("*") if "checkpoints/" not in str(p)}
     return {
         "records": [record | {"seconds": 0} for record in records],
@@ -203,3 +206,24 @@ def test_a_lost_process_ends_the_others(server, process, number):
     assert statuses[1 - process] == 75, job.said()
     (line,) = job.said()
     assert "the same command resumes" in line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(24))
+def test_ended_at_a_random_moment_and_begun_again_gives_the_same_bits(server, alone, seed):
+    """By SIGTERM or SIGKILL to one of the two, as often as it takes to come to the end."""
+    moments, run = random.Random(seed), server.folder / f"random-{seed}"
+    arguments, statuses = [*QUICK, "--workdir", str(run)], [75]
+    for _ in range(2):
+        job, process = server.start(arguments), moments.randrange(2)
+        number = moments.choice([signal.SIGTERM, signal.SIGKILL])
+        job.wait_for(run / "config.json")
+        time.sleep(moments.uniform(0, 4))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(job.pids[process], number)
+        statuses = job.statuses()
+        allowed = {0, 75, -9} if number == signal.SIGKILL else {0, 75}
+        assert set(statuses) <= allowed, (statuses, job.said())
+        assert statuses[1 - process] in (0, 75), (statuses, job.said())
+    assert server.start(arguments).statuses() == [0, 0]
+    assert end_state(run) == alone
