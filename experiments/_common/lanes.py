@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from jaxsens.core import hosts
 from jaxsens.reporting.progress import Bar, say
 from jaxsens.reporting.records import records_of
 from jaxsens.reporting.run_folder import RunFolder
@@ -72,7 +73,8 @@ def train_lanes(
                 )
                 clock = now
                 bar.update(step, last, progress(measured))
-            if time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS or step == last:
+            is_late = hosts.agreed(time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS)
+            if is_late or step == last:
                 checkpoints.save(step, state)
                 saved = time.monotonic()
     return state

@@ -11,6 +11,7 @@ from typing import Any
 
 from jaxtyping import Array, PRNGKeyArray
 
+from jaxsens.reporting.partial_results import resumable
 from jaxsens.reporting.progress import Bar, say
 from jaxsens.reporting.records import Record, records_of
 from jaxsens.reporting.run_folder import RunFolder
@@ -70,9 +71,10 @@ def train_and_record(
 
     def record(epoch: int, state: TrainState) -> None:
         nonlocal clock
-        fields = evaluate(epoch, state.variables)
-        now = time.monotonic()
-        folder.append({"model": name, "epoch": epoch} | fields | {"seconds": now - clock})
+        with resumable(folder, f"{name}, epoch {epoch}"):
+            fields = evaluate(epoch, state.variables)
+            now = time.monotonic()
+            folder.append({"model": name, "epoch": epoch} | fields | {"seconds": now - clock})
         clock = now
 
     with (

@@ -166,6 +166,35 @@ def place(tree: Any, mesh: Mesh, partition: PartitionSpec) -> Any:
     return jax.tree.map(put, tree)
 
 
+def host_copy(tree: Any) -> Any:
+    """The arrays of a tree as NumPy arrays, also those that are split over hosts.
+
+    Every process must call this.
+    """
+
+    def copy(leaf):
+        if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
+            return np.asarray(leaf)
+        if leaf.is_fully_replicated:
+            return np.asarray(leaf.addressable_data(0))
+        return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))
+
+    return jax.tree.map(copy, tree)
+
+
+def place_like(tree: Any, like: Any) -> Any:
+    """Puts NumPy arrays where the arrays of another tree are, which may be on several hosts."""
+
+    def put(leaf, like_leaf):
+        if not isinstance(like_leaf, jax.Array):
+            return leaf
+        if like_leaf.is_fully_addressable:
+            return jax.device_put(leaf, like_leaf.sharding)
+        return jax.make_array_from_callback(leaf.shape, like_leaf.sharding, lambda at: leaf[at])
+
+    return jax.tree.map(put, tree, like)
+
+
 def host_share(num_examples: int) -> slice:
     """The contiguous part of 0 … num_examples - 1 that this process measures."""
     bounds = _host_bounds(num_examples)

@@ -24,6 +24,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
+from jaxsens.core import hosts
 from jaxsens.training.checkpoints import Checkpoints, DamagedCheckpointError
 from jaxsens.training.objectives import Objective, cross_entropy
 
@@ -320,7 +321,8 @@ def fit(
         while (epoch := int(state.epoch)) < target:
             state, loss = trainer.epoch(state, x, y, train_key)
             on_epoch(epoch + 1, loss)
-            if epoch + 1 in due or time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
+            is_late = hosts.agreed(time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS)
+            if epoch + 1 in due or is_late:
                 checkpoints.save(epoch + 1, state)
                 saved = time.monotonic()
         if target not in evaluated:
