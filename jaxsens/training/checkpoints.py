@@ -136,6 +136,19 @@ class Checkpoints:
         self._damaged.add(epoch)
         raise DamagedCheckpointError(f"checkpoint {self._path(epoch)} is damaged: {reason}")
 
+    def remove(self, epoch: int) -> None:
+        """Removes the checkpoint of an epoch."""
+        self._before_saving()
+        files.remove_folder(self._path(epoch))
+
+    def below(self, name: str) -> "Checkpoints":
+        """Checkpoints of the same training in a folder inside this one, of which two are kept."""
+        return Checkpoints(self._folder / name, None, self._training, self._before_saving)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a folder of that name inside this one."""
+        return (self._folder / name).is_dir()
+
     def close(self) -> None:
         """Ends orbax's threads; a `with` block does so by itself, also after an error."""
         self._checkpointer.close()
