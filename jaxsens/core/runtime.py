@@ -238,6 +238,9 @@ def split_rows(tree: Any, rows: np.ndarray, mesh: Mesh) -> Any:
     sharding = NamedSharding(mesh, PartitionSpec(*[None] * (rows.ndim - 1), AXIS))
 
     def put(array):
+        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+            data, impl = jax.random.key_data(array), jax.random.key_impl(array)
+            return jax.random.wrap_key_data(put(data), impl=impl)
         whole = np.asarray(array)
         shape = (*rows.shape, *whole.shape[1:])
 
