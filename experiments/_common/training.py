@@ -20,8 +20,8 @@ from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.training.checkpoints import Checkpoints, training_identity
 from jaxsens.training.trainer import Trainer, TrainState, fit
 
-#: The stage that keeps the number of devices.
-_DEVICES = "devices"
+#: The file of a run that keeps the number of devices, if they are several.
+_DEVICES = "devices.txt"
 
 #: `evaluate(epoch, variables) -> fields of the record`.
 Evaluate = Callable[[int, Any], Record]
@@ -109,14 +109,15 @@ def require_same_devices(folder: RunFolder) -> None:
     Raises:
       WorkdirError: the run was begun on another number of devices; the message is one line.
     """
-    here, kept = jax.device_count(), records(folder)
-    there = [record["value"] for record in kept if record.get("stage") == _DEVICES]
-    if not there and here > 1 and not any("model" in record for record in kept):
-        folder.append({"stage": _DEVICES, "value": here, "seconds": 0.0})
-        there = [here]
-    if here != (number := there[0] if there else 1):
+    here, there, file = jax.device_count(), 1, folder.path / _DEVICES
+    if file.exists():
+        there = int(file.read_text("utf-8"))
+    elif here > 1 and not any("model" in record for record in records(folder)):
+        folder.write(_DEVICES, f"{here}\n")
+        there = here
+    if here != there:
         raise WorkdirError(
-            f"{folder.path} was begun on {number} device{'s' if number > 1 else ''}, and here "
+            f"{folder.path} was begun on {there} device{'s' if there > 1 else ''}, and here "
             f"{'are' if here > 1 else 'is'} {here}: weights would differ in their last bits; "
             "resume on as many or choose another --workdir"
         )
