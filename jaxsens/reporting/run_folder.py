@@ -5,6 +5,7 @@
     metrics.jsonl   one JSON object a line, appended while the run goes on
     checkpoints/    written by the training loop
     partial/        what an unfinished measurement has found so far
+    devices.txt     on how many devices it trains, if on several and if that decides bits
     figures/        *.png and *.pdf
     results.json    claims, tables and numbers; written last, so its existence means "finished"
     report.html     made from results.json and figures/
@@ -52,7 +53,7 @@ __all__ = [
 ]
 
 #: How the files are called that a run killed while writing leaves behind.
-_LEFTOVER = re.compile(r"\..+\.(json|sha256|png|pdf|html|npy|log)\.\d+\.tmp")
+_LEFTOVER = re.compile(r"\..+\.(json|sha256|png|pdf|html|npy|log|txt)\.\d+\.tmp")
 _BLOCK = 4096
 
 

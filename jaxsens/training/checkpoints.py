@@ -171,6 +171,23 @@ class Checkpoints:
         self._damaged.add(epoch)
         raise DamagedCheckpointError(f"checkpoint {self._path(epoch)} is damaged: {reason}")
 
+    def remove(self, epoch: int) -> None:
+        """Removes the checkpoint of an epoch."""
+
+        def remove_here() -> None:
+            self._before_saving()
+            files.remove_folder(self._path(epoch))
+
+        hosts.from_first(remove_here)
+
+    def below(self, name: str) -> "Checkpoints":
+        """Checkpoints of the same training in a folder inside this one, of which two are kept."""
+        return Checkpoints(self._folder / name, None, self._training, self._before_saving)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a folder of that name inside this one."""
+        return hosts.from_first(lambda: (self._folder / name).is_dir())
+
     def close(self) -> None:
         """Ends orbax's threads; a `with` block does so by itself, also after an error."""
         self._checkpointer.close()
