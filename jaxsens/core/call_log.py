@@ -71,6 +71,9 @@ def keeping(store: Store | None) -> Iterator[None]:
 class CallLog:
     """The results of calls: known ones first, then new ones."""
 
+    #: Whether anything is kept, so that long calls had better be cut.
+    is_kept = False
+
     def recall(self) -> Arrays | None:
         """The next known result; None if the call must be made."""
         return None
@@ -81,6 +84,7 @@ class CallLog:
 
 @dataclass
 class _KeptLog(CallLog):
+    is_kept = True
     store: Store
     name: str
     is_shared: bool

@@ -5,6 +5,8 @@ results of those before are received.
 """
 
 import collections
+import dataclasses
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +16,10 @@ from jax.sharding import Mesh
 from jaxsens.core import runtime
 from jaxsens.core.call_log import Arrays, CallLog
 from jaxsens.measurement.batching import BatchPlan
+
+#: About how long a call may take where results are kept, and how many calls are timed first: the
+#: program is compiled in the first of them.
+SECONDS_PER_CALL, _NUM_TIMED = 8.0, 2
 
 #: From the items of a call, the slots of its results and what `Send` gave to those on the host.
 Receive = Callable[[np.ndarray, np.ndarray, Any], Arrays]
@@ -42,7 +48,12 @@ def run_calls(
 def run_kept_calls(
     items: np.ndarray, plan: BatchPlan, mesh: Mesh, send: Send, receive: Receive, calls: CallLog
 ) -> Iterator[tuple[np.ndarray, Arrays]]:
-    """The same, but calls whose results are known are not made again.
+    """The same, but calls whose results are known are not made again, and long calls are cut.
+
+    An interruption loses the calls that are running. So where results are kept, two calls of one
+    group each say how long a group takes, and later calls take about `SECONDS_PER_CALL`. The groups
+    stay the same, and so do the results; several devices deal groups out by the size of a call, so
+    there calls are not cut.
 
     Args:
       items: as above.
@@ -55,12 +66,30 @@ def run_kept_calls(
     Yields:
       The items of a call and its results.
     """
-    left = pieces(items, plan, mesh.size, runtime.num_concurrent_calls(mesh))
-    while left and (found := calls.recall()) is not None:
-        yield left.pop(0), found
+    while len(items) and (found := calls.recall()) is not None:
+        known, items = np.split(items, [int(found.pop("num_items"))])
+        yield known, found
+    most, seconds = plan.chunk, 0.0
+    if calls.is_kept and mesh.size == 1 and plan.chunk > plan.group:
+        for _ in range(_NUM_TIMED):
+            started = time.perf_counter()
+            first, items = np.split(items, [plan.group])
+            one = [first] if len(first) else []
+            yield from _run_and_keep(one, plan, mesh, send, receive, calls)
+            seconds = time.perf_counter() - started
+        most = plan.group * max(1, int(SECONDS_PER_CALL / max(seconds, 1e-9)))
+    smaller = dataclasses.replace(plan, chunk=min(most, plan.chunk) // plan.group * plan.group)
+    left = pieces(items, smaller, mesh.size, runtime.num_concurrent_calls(mesh))
+    yield from _run_and_keep(left, plan, mesh, send, receive, calls)
+
+
+def _run_and_keep(
+    left: list[np.ndarray], plan: BatchPlan, mesh: Mesh, send: Send, receive: Receive,
+    calls: CallLog,
+) -> Iterator[tuple[np.ndarray, Arrays]]:  # fmt: skip
     for piece, slots, sent in _run(left, plan, mesh, send):
         found = receive(piece, slots, sent)
-        calls.add(found)
+        calls.add(found | {"num_items": np.array(len(piece))})
         yield piece, found
 
 

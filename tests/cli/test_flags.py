@@ -115,3 +115,33 @@ def test_hyphens_and_underscores_in_names_are_the_same(monkeypatch, capsys):
         assert options.exp == "two_words"
     assert main(["--exp", "tow-words"]) == 2
     assert "there is no experiment 'tow-words'; did you mean two_words?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("", (None, None, None)),
+        ("--exp vision --distributed off", None),
+        ("--exp list --coordinator a:1", None),
+        ("--coordinator=a:1 --num_processes 2 --process-id 1", ("a:1", 2, 1)),
+        ("--coordinator None", (None, None, None)),
+    ],
+)
+def test_what_is_said_of_processes(words, expected):
+    assert flags.processes(words.split()) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--coordinator a", "--coordinator must be HOST:PORT"),
+        ("--num-processes two", "--num-processes must be a whole number; got 'two'"),
+        ("--num-processes 0", "--num-processes must be at least 1; got 0"),
+        ("--num-processes 2 --process-id 2", "below --num-processes 2; got 2"),
+        ("--process-id -1", "--process-id must be at least 0; got -1"),
+        ("--distributed off --process-id 1", "leave out --process-id"),
+    ],
+)
+def test_what_is_said_of_processes_is_checked(words, message):
+    with pytest.raises(ValueError, match=message):
+        flags.processes(words.split())

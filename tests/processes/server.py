@@ -24,7 +24,17 @@ def run(job: dict[str, Any], process: int, port: int) -> int:
     hosts.HEARTBEAT_SECONDS = job["heartbeat"]
     call_log.SECONDS_BETWEEN_SAVES = 0.0
     arguments = [*job["arguments"], *job["own"].get(str(process), [])]
-    if job["num"] > 1:
+    if job["slurm"]:
+        # As srun has it; the port follows from the number of the job.
+        os.environ |= {
+            "SLURM_JOB_ID": str(port),
+            "SLURM_STEP_NODELIST": "127.0.0.1",
+            "SLURM_NTASKS": str(job["num"]),
+            "SLURM_PROCID": str(process),
+            "SLURM_LOCALID": str(process),
+            "JAX_COORDINATOR_PORT": str(port),
+        }
+    elif job["num"] > 1:
         arguments += ["--coordinator", f"127.0.0.1:{port}", "--num-processes", str(job["num"])]
         arguments += ["--process-id", str(process)]
     status = main(arguments)

@@ -44,12 +44,12 @@ class Server:
             text=True,
         )
 
-    def start(self, arguments, num=2, own=None, heartbeat=10) -> "Job":
+    def start(self, arguments, num=2, own=None, heartbeat=10, slurm=False) -> "Job":
         self._num += 1
         folder = self.folder / f"job-{self._num}"
         folder.mkdir()
         job = {"arguments": arguments, "num": num, "own": own or {}}
-        job |= {"folder": str(folder), "heartbeat": heartbeat}
+        job |= {"folder": str(folder), "heartbeat": heartbeat, "slurm": slurm}
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
         return Job(folder, json.loads(self._process.stdout.readline()), self._process.stdout)
@@ -164,7 +164,19 @@ def test_all_end_with_one_message_and_one_status(server, arguments, own, status,
     assert not leftovers(server)
 
 
-def test_a_folder_in_use_ends_all_processes(server, tmp_path):
+def test_processes_of_srun_find_each_other_without_flags(server, tmp_path):
+    (tmp_path / "mine.txt").write_text("x")
+    job = server.start([*QUICK, "--workdir", str(tmp_path)], slurm=True)
+    assert job.statuses() == [2, 2]
+    (line,) = job.said()
+    assert "is not a run folder" in line
+    # Each by itself: both say so.
+    alone = server.start([*QUICK, "--workdir", str(tmp_path), "--distributed", "off"], slurm=True)
+    assert alone.statuses() == [2, 2]
+    assert len(alone.said()) == 2
+
+
+def test_a_folder_that_cannot_be_used_ends_all_processes(server, tmp_path):
     (tmp_path / "mine.txt").write_text("x")
     job = server.start([*QUICK, "--workdir", str(tmp_path)])
     assert job.statuses() == [2, 2]
@@ -172,7 +184,7 @@ def test_a_folder_in_use_ends_all_processes(server, tmp_path):
     assert "is not a run folder" in line
 
 
-@pytest.mark.parametrize("process", [0, 1])
+@pytest.mark.parametrize("process", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_signal_to_one_ends_all_and_the_rest_has_the_same_bits(server, alone, process):
     run = server.folder / f"interrupted-{process}"
     arguments = [*QUICK, "--workdir", str(run)]
