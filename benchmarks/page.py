@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.compare import BASELINE, PLAIN
+from benchmarks.devices import COLUMNS as DEVICE_COLUMNS
 from benchmarks.frame import Column, Row, markdown_table
 from benchmarks.sensitivity import DEFAULT_METHODS, milliseconds
 from benchmarks.targets import JUDGED
@@ -91,11 +92,17 @@ def tolerance_table() -> str:
     return markdown_table(columns, rows)
 
 
+def devices_table() -> str:
+    """How a training step is split over devices."""
+    return markdown_table(DEVICE_COLUMNS, read("devices")["rows"])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "sensitivity": sensitivity_table,
     "again": again_table,
     "scaling": scaling_table,
     "tolerance": tolerance_table,
+    "devices": devices_table,
 }
 
 
