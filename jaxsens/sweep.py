@@ -81,7 +81,9 @@ def _main(arguments: list[str]) -> int:
         print(_collected(options, cells))
         return 0
     if index is not None:
-        return running.run_one(cells[index], data_dir=options.data_dir)
+        # JAX would take the number of the cell for that of a process, and wait for the others.
+        hidden = () if options.index is not None else ("JOB_COMPLETION_INDEX",)
+        return running.run_one(cells[index], data_dir=options.data_dir, hidden=hidden)
     status = running.run_all(cells, jobs=options.jobs, data_dir=options.data_dir)
     if any(state_of(cell).results for cell in cells):
         print(_collected(options, cells))
