@@ -6,6 +6,7 @@ before a folder is created, so that what can fail early fails early. What `run` 
 here by what made it: experiment, config, environment, seconds and the command.
 
 Exit status: 0 done, 1 failed, 2 bad arguments or data, 75 interrupted (the same command resumes).
+Several processes of one job (`--coordinator`, or a cluster that JAX knows) end with the same one.
 An error that nobody foresaw ends with one line, too: its traceback is in the folder's error.log.
 """
 
@@ -18,19 +19,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxsens.cli import failures, flags, signals
+from jaxsens.cli import failures, flags, processes, signals
 from jaxsens.cli.command import reproduce
 from jaxsens.cli.discovery import experiment_names, listing, load_experiment
 from jaxsens.cli.experiment import Experiment
 from jaxsens.cli.flags import Options, resolved
-from jaxsens.core import fingerprint, runtime
+from jaxsens.core import fingerprint, hosts, runtime
 from jaxsens.data import DatasetNotFoundError
-from jaxsens.reporting import report
+from jaxsens.reporting import report, run_identity
 from jaxsens.reporting.machine import environment
+from jaxsens.reporting.plain_json import plain
 from jaxsens.reporting.progress import say
 from jaxsens.reporting.records import total_seconds
 from jaxsens.reporting.results import Results
 from jaxsens.reporting.run_folder import RunFolder, RunLostError, WorkdirError, default_folder
+from jaxsens.reporting.shared_folder import kind_of_folder
 from jaxsens.training.trainer import TrainingDivergedError
 
 __all__ = ["Options", "experiment_names", "load_experiment", "main", "resolved"]
@@ -38,12 +41,10 @@ __all__ = ["Options", "experiment_names", "load_experiment", "main", "resolved"]
 EXIT_FAILED, EXIT_USAGE = 1, 2
 
 
-class UsageError(Exception):
-    """Bad arguments, data or folders; the message is for the user."""
-
-
-#: Errors whose message says it all.
-EXPLAINED = (UsageError, WorkdirError, TrainingDivergedError, RunLostError)
+#: Errors whose message says it all, by the status that they end with.
+BAD_USAGE = (failures.UsageError, WorkdirError, hosts.HostsError)
+FAILED = (TrainingDivergedError, RunLostError)
+EXPLAINED = (*BAD_USAGE, *FAILED)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,15 +53,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A process of our own: what it compiles is kept for the next one.
         runtime.keep_compiled_programs()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    with signals.leaving_on_signals():
+        try:
+            several = processes.start(arguments)
+        except ValueError as error:
+            say(str(error))
+            return EXIT_USAGE
+        except hosts.PeersMissingError as error:
+            say(str(error))
+            return signals.EXIT_INTERRUPTED
+        status, message = _outcome(arguments)
+        if several:
+            return processes.end(status, message)
+        if message is not None:
+            say(message)
+        return status
+
+
+def _outcome(arguments: list[str]) -> tuple[int, str | None]:
+    """The exit status, and why it is not 0."""
     try:
-        with signals.leaving_on_signals(), failures.logged(expected=EXPLAINED):
-            return _main(arguments)
-    except (UsageError, WorkdirError) as error:
-        say(str(error))
-        return EXIT_USAGE
-    except (TrainingDivergedError, RunLostError, failures.UnforeseenError) as error:
-        say(str(error))
-        return EXIT_FAILED
+        with failures.logged(expected=EXPLAINED):
+            return _main(arguments), None
+    except BAD_USAGE as error:
+        return EXIT_USAGE, str(error)
+    except (*FAILED, failures.UnforeseenError) as error:
+        return EXIT_FAILED, str(error)
 
 
 def _main(arguments: list[str]) -> int:
@@ -82,9 +100,21 @@ def _run(experiment: Experiment, options: Options, config: Any) -> int:
     started = time.monotonic()
     fields = dataclasses.asdict(config)
     path = options.workdir or default_folder(options.exp, fields)
+    hosts.require_same(
+        {"--exp": options.exp, "--workdir": str(path), **plain(fields, "config")}, _other_arguments
+    )
     with _usage():
-        finished = (path / "results.json").exists()
-    results = (_show if finished else _make)(experiment, options, config, path)
+        finished = hosts.from_first(lambda: (path / "results.json").exists())
+    if finished:
+        results = _show(experiment, options, config, path)
+    else:
+        results = _make(experiment, options, config, path)
+    if hosts.is_first():
+        _print(results, path, finished, started)
+    return 0
+
+
+def _print(results: Results, path: Path, finished: bool, started: float) -> None:
     for table in results.tables:
         print(table.as_text(), end="\n\n")
     for claim in results.claims:
@@ -92,7 +122,21 @@ def _run(experiment: Experiment, options: Options, config: Any) -> int:
     took = report.duration(time.monotonic() - started)
     print(f"\n{'finished before, nothing to do' if finished else f'done in {took}'}; ", end="")
     print(f"report: {path / 'report.html'}")
-    return 0
+
+
+def _other_arguments(there: dict[str, Any], here: dict[str, Any]) -> str:
+    name = next(name for name in {**there, **here} if there.get(name) != here.get(name))
+    return (
+        f"{name} is {here.get(name)!s:.60} here and {there.get(name)!s:.60} in process 0; start "
+        "all processes with the same arguments"
+    )
+
+
+def _other_data(there: dict[str, str], here: dict[str, str]) -> str:
+    return (
+        f"other data than in process 0 ({', '.join(run_identity.other_data(there, here))} differ); "
+        "give all processes the same data"
+    )
 
 
 def _make(experiment: Experiment, options: Options, config: Any, path: Path) -> Results:
@@ -100,11 +144,13 @@ def _make(experiment: Experiment, options: Options, config: Any, path: Path) -> 
     with contextlib.ExitStack() as stack:
         with _usage():
             data = experiment.load(config, options.data_dir)
-            folder = RunFolder.open(
+            digests = fingerprint.fingerprint(data)
+            hosts.require_same(digests, _other_data)
+            folder = kind_of_folder().open(
                 path,
                 options.exp,
                 dataclasses.asdict(config),
-                data=fingerprint.fingerprint(data),
+                data=digests,
                 made_with=fingerprint.surroundings(),
             )
             stack.enter_context(folder)
@@ -125,12 +171,23 @@ def _make(experiment: Experiment, options: Options, config: Any, path: Path) -> 
                 command=reproduce(options.exp, experiment, config),
             )
             folder.require_held()
-            report.write(results, path)
+            hosts.from_first(lambda: str(report.write(results, path)))
             folder.write_results(results)
     return results
 
 
 def _show(experiment: Experiment, options: Options, config: Any, path: Path) -> Results:
+    """What `_show_here` gives in process 0."""
+    if hosts.num_processes() == 1:
+        return _show_here(experiment, options, config, path)
+
+    def shown() -> str:
+        return _show_here(experiment, options, config, path).to_json()
+
+    return Results.from_json(hosts.from_first(shown))
+
+
+def _show_here(experiment: Experiment, options: Options, config: Any, path: Path) -> Results:
     """The results of a finished run, and its report again if that is missing."""
     with _usage():
         data = None
@@ -158,7 +215,7 @@ def _usage() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:
-        raise UsageError(str(error)) from error
+        raise failures.UsageError(str(error)) from error
 
 
 if __name__ == "__main__":

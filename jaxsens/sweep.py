@@ -45,17 +45,13 @@ INDEX_VARIABLES = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
 _MOST_JOBS = 1_000
 
 
-class UsageError(Exception):
-    """Bad arguments or files; the message is for the user."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        with signals.leaving_on_signals(), failures.logged(expected=(UsageError,)):
+        with signals.leaving_on_signals(), failures.logged(expected=(failures.UsageError,)):
             return _main(arguments)
-    except UsageError as error:
+    except failures.UsageError as error:
         say(str(error))
         return EXIT_USAGE
     except failures.UnforeseenError as error:
@@ -103,7 +99,7 @@ def _usage() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:
-        raise UsageError(str(error)) from error
+        raise failures.UsageError(str(error)) from error
 
 
 def _index(given: int | None, environment: Mapping[str, str], num_cells: int) -> int | None:

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from jaxsens.core import files
+from jaxsens.core import files, hosts
 from jaxsens.reporting import run_identity
 from jaxsens.reporting.progress import say
 from jaxsens.reporting.records import Record
@@ -16,11 +16,24 @@ def config_of(run: str) -> tuple[str, Record]:
     Raises:
       ValueError: the folder is not that of a run.
     """
-    if not (Path(run) / "config.json").exists():
-        raise ValueError(f"{run} is not the folder of a run: it has no config.json")
-    found = run_identity.stored(Path(run))
+    found = stored(run)
     fields = found["config"].items()
     return found["experiment"], {k: tuple(v) if isinstance(v, list) else v for k, v in fields}
+
+
+def stored(run: str) -> Record:
+    """What the config.json of another run says, which process 0 reads.
+
+    Raises:
+      ValueError: the folder is not that of a run.
+    """
+
+    def read() -> Record:
+        if not (Path(run) / "config.json").exists():
+            raise ValueError(f"{run} is not the folder of a run: it has no config.json")
+        return run_identity.stored(Path(run))
+
+    return hosts.from_first(read)
 
 
 def check_trained_on(run: str, trained_on: dict[str, str]) -> None:
@@ -31,7 +44,7 @@ def check_trained_on(run: str, trained_on: dict[str, str]) -> None:
         said.
       trained_on: digests of what models are trained on, by name.
     """
-    there = run_identity.stored(Path(run)).get("data")
+    there = stored(run).get("data")
     if there is None:
         say(f"{run} does not say which data its models were trained on; make sure it was the same")
         return
@@ -46,6 +59,10 @@ def check_trained_on(run: str, trained_on: dict[str, str]) -> None:
 
 def copy_checkpoints(run: str, folder: RunFolder, model: str) -> None:
     """Copies a model's checkpoints, all or none, unless there are some or the run has none."""
+    hosts.from_first(lambda: _copy_checkpoints(run, folder, model))
+
+
+def _copy_checkpoints(run: str, folder: RunFolder, model: str) -> None:
     source, target = Path(run) / "checkpoints" / model, folder.checkpoints / model
     if target.exists() or not source.exists():
         return

@@ -9,13 +9,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from jaxsens.core import runtime
+from jaxsens.core.files import WorkdirError
+from jaxsens.reporting.partial_results import resumable
 from jaxsens.reporting.progress import Bar, say
-from jaxsens.reporting.records import Record, records_of
+from jaxsens.reporting.records import Record, records, records_of
 from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.training.checkpoints import Checkpoints, training_identity
 from jaxsens.training.trainer import Trainer, TrainState, fit
+
+#: The file of a run that keeps the number of devices, if they are several.
+_DEVICES = "devices.txt"
 
 #: `evaluate(epoch, variables) -> fields of the record`.
 Evaluate = Callable[[int, Any], Record]
@@ -42,8 +49,8 @@ def train_and_record(
     name: str,
     label: str,
     trainer: Trainer,
-    x: Array,
-    y: Array,
+    x: Array | np.ndarray,
+    y: Array | np.ndarray,
     *,
     key: PRNGKeyArray,
     every: int,
@@ -65,14 +72,16 @@ def train_and_record(
     Returns:
       The state after the last epoch.
     """
+    require_same_devices(folder)
     recorded = {record["epoch"] for record in records_of(folder, name)}
     clock = time.monotonic()
 
     def record(epoch: int, state: TrainState) -> None:
         nonlocal clock
-        fields = evaluate(epoch, state.variables)
-        now = time.monotonic()
-        folder.append({"model": name, "epoch": epoch} | fields | {"seconds": now - clock})
+        with resumable(folder, f"{name}, epoch {epoch}"):
+            fields = evaluate(epoch, state.variables)
+            now = time.monotonic()
+            folder.append({"model": name, "epoch": epoch} | fields | {"seconds": now - clock})
         clock = now
 
     with (
@@ -90,6 +99,29 @@ def train_and_record(
             evaluated=recorded,
             on_epoch=lambda epoch, loss: bar.update(epoch, trainer.epochs, f"loss {loss:.4f}"),
             on_damage=say,
+        )
+
+
+def require_same_devices(folder: RunFolder) -> None:
+    """Keeps the number of devices in the folder, or refuses another than it has.
+
+    Sums over a batch depend in their last bits on how many devices share it. A folder that has
+    trained and says nothing of devices has trained on one.
+
+    Raises:
+      WorkdirError: the run was begun on another number of devices; the message is one line.
+    """
+    here, there = runtime.global_mesh().size, 1
+    if folder.intact(_DEVICES):
+        there = int(folder.read_bytes(_DEVICES))
+    elif here > 1 and not any("model" in record for record in records(folder)):
+        folder.write(_DEVICES, f"{here}\n")
+        there = here
+    if here != there:
+        raise WorkdirError(
+            f"{folder.path} was begun on {there} device{'s' if there > 1 else ''}, and here "
+            f"{'are' if here > 1 else 'is'} {here}: weights would differ in their last bits; "
+            "resume on as many or choose another --workdir"
         )
 
 

@@ -63,8 +63,7 @@ def final_estimate(
 
 def estimate_of(folder: RunFolder, spec: ModelSpec) -> SensitivityEstimate:
     """The final measurement of a trained model, from its file."""
-    file = folder.path / f"{_file(spec)}.json"
-    return SensitivityEstimate.from_json(file.read_text("utf-8"))
+    return SensitivityEstimate.from_json(folder.read_bytes(f"{_file(spec)}.json").decode())
 
 
 def final_records(config: ImageConfig, folder: RunFolder) -> dict[str, Record]:

@@ -50,9 +50,11 @@ def train_model(
         more = extra(epoch, variables) if extra is not None else {}
         return record | more | {"sensitivity": estimate.summary()}
 
-    x, y = jnp.asarray(images.x), jnp.asarray(images.y)
+    x: Any = images.x
+    y: Any = images.y
     if spec.augment is not None:
-        x, y = spec.augment(jax.random.fold_in(train_key, 0), x, y)
+        augment_key = jax.random.fold_in(train_key, 0)
+        x, y = spec.augment(augment_key, jnp.asarray(x), jnp.asarray(y))
     if config.reuse is not None:
         copy_checkpoints(config.reuse, folder, spec.name)
     state = train_and_record(

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from jaxsens.reporting.records import records_of
 from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.training.checkpoints import training_identity
-from jaxsens.training.lanes import LaneState
+from jaxsens.training.lanes import LaneState, by_blocks
 from jaxsens.training.trainer import TrainingDivergedError
 
 from .._common.lanes import train_lanes
@@ -133,7 +133,9 @@ def measure(
     training: Training, lanes: Lanes, state: LaneState, key: PRNGKeyArray
 ) -> dict[str, list[float]]:
     """All measures, one value per lane."""
-    found = jax.device_get(_measure(training, lanes, state.params, key))
+    keys = jax.random.split(key, len(lanes.weight_decay))
+    of_lanes = (lanes.data, state.params, keys)
+    found = jax.device_get(by_blocks(functools.partial(_measure, training), of_lanes, None))
     for name, values in found.items():
         if not np.isfinite(values).all():
             lane = int(np.argmin(np.isfinite(values)))
@@ -170,11 +172,10 @@ def _progress(measured: dict[str, list[float]]) -> str:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _measure(
-    training: Training, lanes: Lanes, params: Params, key: PRNGKeyArray
+    training: Training, data: Data, params: Params, keys: Key[Array, " L"]
 ) -> dict[str, Float[Array, " L"]]:
-    keys = jax.random.split(key, len(lanes.weight_decay))
     # One lane after the other: the noise of all at once would not fit the cache.
-    return jax.lax.map(lambda lane: _measure_lane(training.task, *lane), (lanes.data, params, keys))
+    return jax.lax.map(lambda lane: _measure_lane(training.task, *lane), (data, params, keys))
 
 
 def _measure_lane(

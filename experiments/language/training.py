@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxsens.reporting.records import Record
@@ -56,8 +55,8 @@ def train_model(
         BucketTrainer(
             spec.model, spec.recipe, config.epochs or 1, lengths=data.train.training_lengths
         ),
-        jnp.asarray(data.train.padded),
-        jnp.asarray(data.train.labels),
+        data.train.padded,
+        data.train.labels,
         key=train_key,
         every=config.evaluate_every or 1,
         evaluate=evaluate,

@@ -80,7 +80,7 @@ class Config(ExperimentConfig):
     """Learning rates."""
     tradeoff_seeds: Count = 3
     """Runs of PARITY at each length, decay and rate."""
-    tradeoff_control_seeds: Count = 1
+    tradeoff_control_seeds: Count = 2
     """Runs of the other functions at each length, decay and rate."""
     tradeoff_steps: Epochs = 10_000
     """Of every run."""

@@ -32,7 +32,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from jaxsens import Gaussian
 from jaxsens.boolean import weight_by_degree
 from jaxsens.boolean.points import neighbour
-from jaxsens.measurement.layer_norm_gains import factor_of, outputs_and_gains
+from jaxsens.measurement.layer_norm_gains import Kind, factor_of, gains_of, outputs_and_gains
 from jaxsens.models import BitTransformer
 from jaxsens.models.tokens.bit_transformer import POSITIONS
 from jaxsens.perturbations import weight_noise
@@ -129,7 +129,8 @@ def measure_lane(spec: Measurement, lane: Lanes, params: Any, key: PRNGKeyArray)
     points, bits = spec.inputs(jax.random.fold_in(key, _INPUTS))
     values, selected = values_of(lane, points, bits), selected_weights(params)
     outputs = _over_inputs(lambda params, bits: spec.model.apply(params, bits), bits)
-    clean, blowup, released = _over_inputs(functools.partial(_watched, spec.model), bits)(params)
+    clean, released = _over_inputs(functools.partial(_watched, spec.model), bits)(params)
+    blowup = _over_inputs(functools.partial(_defined_blowup, spec.model), bits)(params)
     loss = jnp.mean(jnp.square(clean - values))
 
     def draw(number: Int[Array, ""]) -> Record:
@@ -197,14 +198,21 @@ def _scales(
 
 def _watched(
     model: BitTransformer, params: Any, bits: Int[Array, "b n"]
-) -> tuple[Float[Array, " b"], Float[Array, " b"], Float[Array, " b"]]:
-    """Outputs, blow-up by its definition and as released."""
-    outputs, gains = outputs_and_gains(model, params, bits)
-    products = [
-        functools.reduce(jnp.multiply, [factor_of(gain, kind) for gain in of_kind.values()])
-        for kind, of_kind in gains.items()
-    ]
-    return outputs, products[0], products[1]
+) -> tuple[Float[Array, " b"], Float[Array, " b"]]:
+    """Outputs, and blow-up as released: in the last layer only the position that is read."""
+    outputs, gains = outputs_and_gains(model, params, bits, kinds=("released",))
+    return outputs, _product(gains["released"], "released")
+
+
+def _defined_blowup(
+    model: BitTransformer, params: Any, bits: Int[Array, "b n"]
+) -> Float[Array, " b"]:
+    """Blow-up by its definition, the maximum over all positions in every layer."""
+    return _product(gains_of(model, params, bits, every_position=True), "definition")
+
+
+def _product(gains: dict[str, Float[Array, "b _"]], kind: Kind) -> Float[Array, " b"]:
+    return functools.reduce(jnp.multiply, [factor_of(gain, kind) for gain in gains.values()])
 
 
 def _over_inputs(function: Any, bits: Int[Array, "m n"]) -> Any:

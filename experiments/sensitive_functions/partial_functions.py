@@ -38,7 +38,8 @@ from .training import LEARNT, BitTask, Lanes, train_stage
 Kind = Literal["learned", "random"]
 KINDS: tuple[Kind, ...] = ("learned", "random")
 _FIT, _RETRAINED = "generalisation-fit", "generalisation-retrained"
-_NOISES: tuple[Noise, ...] = ("sphere", "gaussian")
+#: What is done to the weights of models that were trained on whole tables.
+TABLE_NOISES: tuple[Noise, ...] = ("sphere", "gaussian")
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +92,11 @@ class Extension:
         return bool((self.learned[known] == self.partial.target[known]).all())
 
     @property
+    def num_bits(self) -> int:
+        """Of an input."""
+        return len(self.learned).bit_length() - 1
+
+    @property
     def open(self) -> bool:
         """Whether there was anything left to extend."""
         return self.partial.size < len(self.learned)
@@ -129,6 +135,16 @@ class Retrained:
         return sensitivity(self.extension.table(self.kind))
 
     @property
+    def exact(self) -> bool:
+        """Whether it was measured on all inputs."""
+        return "sensitivity" in self.record
+
+    @property
+    def finite(self) -> bool:
+        """Whether it did not diverge."""
+        return self.record["loss"] is not None
+
+    @property
     def learnt(self) -> bool:
         """Whether it passes the paper's filter."""
         loss = self.record["loss"]
@@ -137,8 +153,8 @@ class Retrained:
     def sharpness(self, kind: str) -> float:
         """By definition, on a sphere, or as released, by Gaussians."""
         if kind == "definition":
-            return float(draws_of(self.record, "change", "sphere", _NOISES).mean())
-        return float(draws_of(self.record, "increase", "gaussian", _NOISES).mean())
+            return float(draws_of(self.record, "change", "sphere", TABLE_NOISES).mean())
+        return float(draws_of(self.record, "increase", "gaussian", TABLE_NOISES).mean())
 
 
 def sensitivity(table: Bool[np.ndarray, " N"]) -> float:
@@ -248,7 +264,7 @@ def retrained(
         block=even_blocks(len(plan), config.block),
     )
     spec = Measurement(
-        task.model, config.epsilon, config.num_directions, config.num_inputs, _NOISES
+        task.model, config.epsilon, config.num_directions, config.num_inputs, TABLE_NOISES
     )
     records = measured_stage(folder, _RETRAINED, spec, lanes, state.params, seed=config.seed)
     return [

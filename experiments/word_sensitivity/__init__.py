@@ -77,7 +77,7 @@ def run(config: Config, data: Loaded, folder: RunFolder) -> Findings:
         pools.append(data.reviews)
     grid = measure_grid(config, pools, folder)
     words = measure_all_words(config, folder)
-    stuck = measure_stuck(config, folder)
+    stuck = measure_stuck(config, pools, folder)
     contexts = measure_contexts(config, pools, folder)
     return Findings(
         title="Word sensitivity of random features and attention",

@@ -6,7 +6,7 @@ each seed; their mean has Student's interval.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,11 +31,11 @@ def inside(found: Interval, within: Within) -> bool:
     return within[0] <= found.low and found.high <= within[1]
 
 
-def slope(curves: Sequence[Row]) -> Interval:
-    """Exponent of S in n: mean over the seeds, with its interval."""
-    num = min(len(best(row)) for row in curves)
+def slope(curves: Sequence[Row], measure: Callable[[Row], np.ndarray] = best) -> Interval:
+    """Exponent of S, or of another measure, in n: mean over the seeds, with its interval."""
+    num = min(len(measure(row)) for row in curves)
     x = np.log([row["n"] for row in curves])
-    y = np.log([best(row)[:num] for row in curves])
+    y = np.log([measure(row)[:num] for row in curves])
     return student_interval(np.polyfit(x, y, 1)[0])
 
 
@@ -87,10 +87,10 @@ def sensitivity_claims(rows: Sequence[Row]) -> list[Claim]:
     rf, raf, relu = (of(rows, map=name) for name in ("rf", "raf", "relu-raf"))
     widest = max(row["d"] for row in rows)
     raf_wide, relu_wide = of(raf, d=widest), of(relu, d=widest)
-    last = {row["map"]: best(row) for row in of(rows, d=widest, n=max(r["n"] for r in rows))}
-    over_relu = ratio_of_means(last["raf"], last["relu-raf"])
-    over_rf = ratio_of_means(last["raf"], last["rf"])
-    at = f"d = {widest}, n = {max(row['n'] for row in rows)}"
+    over_relu = {row["n"]: _over(raf, row) for row in relu_wide}
+    longest = max(row["n"] for row in rows)
+    (rf_last,) = of(rf, d=widest, n=longest)
+    at = f"d = {widest}, n = {longest}"
     return [
         range_claim(
             "W1: S of RF is (1 + √(d/k))/√n, for k = nd units",
@@ -131,18 +131,32 @@ def sensitivity_claims(rows: Sequence[Row]) -> list[Claim]:
         range_claim(
             f"W5: softmax attention is at least 2.5 times as sensitive as ReLU attention ({at})",
             "softmax above ReLU",
-            {"ratio": over_relu},
+            {"ratio": over_relu[longest]},
             paper.SOFTMAX_OVER_RELU,
+            num_seeds,
+        ),
+        range_claim(
+            f"W5: ReLU attention is below softmax attention at every n (d = {widest})",
+            "softmax above ReLU",
+            {f"ratio, d = {widest}, n = {n}": ratio for n, ratio in over_relu.items()},
+            paper.SOFTMAX_ABOVE_RELU,
             num_seeds,
         ),
         range_claim(
             f"W6: softmax attention is at least 10 times as sensitive as RF ({at})",
             "Ω(1) against O(1/√n)",
-            {"ratio": over_rf},
+            {"ratio": _over(raf, rf_last)},
             paper.RAF_OVER_RF,
             num_seeds,
         ),
     ]
+
+
+def _over(rows: Sequence[Row], other: Row) -> Interval:
+    """S of a map over that of another at the same place, of as many seeds as both have."""
+    (row,) = of(list(rows), d=other["d"], n=other["n"])
+    num = min(len(best(row)), len(best(other)))
+    return ratio_of_means(best(row)[:num], best(other)[:num])
 
 
 def constant(row: Row) -> Interval:

@@ -84,7 +84,7 @@ def _points(config: Config, setting: Setting, each: FeatureMap, seed: int) -> li
     key = jax.random.fold_in(cell_key(config, 3, n, d), num)
     data_key, map_key, start_key = jax.random.split(jax.random.fold_in(key, seed), 3)
     texts, labels = source.labelled(data_key, num + 1, n, d)
-    # The maps of a seed share their texts; those of one kind share their weights.
+    # The maps of a seed share their texts, but not their weights.
     features, of_word = each.fitted(jax.random.fold_in(map_key, each.index), texts)
     word, y = texts[-1, 0], float(labels[-1])
     phi = np.asarray(_features(of_word, word), np.float64)

@@ -2,11 +2,11 @@
 
 All are of independent rows, at the smallest n and N of the grid. G1 and G2 speak of every point, so
 that the one farthest out decides; G3 and G4 speak of the share of the seeds, which itself must be
-in the range (ten of ten seeds leave a wide interval); G5 is decided by its interval.
+large enough (ten of ten seeds leave a wide interval); G5 is decided by its interval.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -53,14 +53,16 @@ def context_claims(rows: Sequence[Row]) -> list[Claim]:
             f"G3: softmax attention reaches Err < {paper.SOLVED} with the objective loss",
             "Err of attention can be 0",
             {name: [row["err"] < paper.SOLVED for row in part] for name, part in loss.items()},
-            paper.RAF_SOLVED,
+            lambda share: share >= paper.LEAST_SOLVED,
+            f"at least {paper.LEAST_SOLVED:g}",
         ),
         _share_claim(
             "G4: with objectives that do not know the labels most points of softmax attention are "
             "below (2 − γ)²",
             "below the bound of RF",
             {name: [below_curve(row) for row in part] for name, part in free.items()},
-            paper.RAF_BELOW,
+            lambda share: share > paper.MAJORITY,
+            f"more than {paper.MAJORITY:g}",
         ),
         _order_claim(rows),
     ]
@@ -74,7 +76,17 @@ def below_curve(row: Row) -> bool:
 def _every_point(
     statement: str, theirs: str, what: str, points: Sequence[Row], within: Within
 ) -> Claim:
-    """Whether the values of all points lie in the range; none of them says nothing."""
+    """Whether the values of all points lie in the range; without points nothing holds."""
+    if not points:
+        return Claim(
+            statement=statement,
+            paper=theirs,
+            measured="no point that could say so",
+            holds=False,
+            values={"points": 0},
+            decided_by="points",
+            num_seeds=0,
+        )
     values = np.array([row["value"] for row in points])
     mean = student_interval(_by_seed(points, "value"))
     worst = min(points, key=lambda row: row["value"])
@@ -112,7 +124,11 @@ def _exact_claim(rows: Sequence[Row]) -> Claim:
 
 
 def _share_claim(
-    statement: str, theirs: str, happened: dict[str, list[bool]], within: Within
+    statement: str,
+    theirs: str,
+    happened: dict[str, list[bool]],
+    enough: Callable[[float], bool],
+    required: str,
 ) -> Claim:
     """Whether something happens in enough of the seeds, for both trainings."""
     found = {
@@ -127,8 +143,8 @@ def _share_claim(
             f"{share.low:.2f} to {share.high:.2f})"
             for name, share in found.items()
         )
-        + f"; shares must lie in {shown(within)}",
-        holds=all(within[0] <= share.mean <= within[1] for share in found.values()),
+        + f"; required: {required}",
+        holds=all(enough(share.mean) for share in found.values()),
         values={name: share.mean for name, share in found.items()},
         decided_by=least,
         interval=found[least].ends,
@@ -139,7 +155,13 @@ def _share_claim(
 def _order_claim(rows: Sequence[Row]) -> Claim:
     """G5: mean Err over all objectives and trainings, seed by seed."""
     names = ("rf", "relu-raf", "raf")
-    by_map = {name: _by_seed(of(list(rows), map=name), "err") for name in names}
+    parts = {name: of(list(rows), map=name) for name in names}
+    # Texts on which ReLU attention is 0 have no point of it: their seeds are left out of all.
+    seeds = set.intersection(*({row["seed"] for row in part} for part in parts.values()))
+    by_map = {
+        name: _by_seed([row for row in part if row["seed"] in seeds], "err")
+        for name, part in parts.items()
+    }
     level = bonferroni(0.95, 2)
     steps = {
         f"{larger} − {smaller}": paired_difference(by_map[larger], by_map[smaller], level=level)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Shaped
 
+from jaxsens.core import hosts
 from jaxsens.core.fingerprint import fingerprint
 from jaxsens.data.errors import CorruptDataError
 from jaxsens.data.text import load_text
@@ -147,16 +149,13 @@ def _vision_run(folder: str, module: Any, config: Any, data_dir: Path | None) ->
 
 def _language_run(folder: str, module: Any, config: Any, data_dir: Path | None) -> ReusedRun:
     corpus = module.load(config, data_dir)
-    there = run_identity.stored(Path(folder)).get("data")
+    there = reuse.stored(folder).get("data")
     if there is not None and (others := run_identity.other_data(there, fingerprint(corpus))):
         raise ValueError(
             f"models of {folder} cannot be reused: they were trained on other data "
             f"({', '.join(others)} differ); give the --data-dir of that run"
         )
-    file = Path(folder) / "tokenizer.json"
-    if not file.exists():
-        raise ValueError(f"{folder} has no tokenizer.json: let that run come to its end first")
-    tokenizer = bpe.load_tokenizer(file)
+    tokenizer = _tokenizer_of(folder)
     sequences = bpe.encode(tokenizer, corpus.train, config.max_length)
     (padded,) = into_buckets(sequences, [max(map(len, sequences))])
     models = tuple(
@@ -174,3 +173,21 @@ def _language_run(folder: str, module: Any, config: Any, data_dir: Path | None) 
     title = f"language, {config.dataset}"
     run = ReusedRun(folder, title, config.seed, x, y, None, models)
     return dataclasses.replace(run, x=x[some], y=y[some])
+
+
+def _tokenizer_of(folder: str) -> Any:
+    """The tokenizer of another run, which process 0 reads."""
+    file = Path(folder) / "tokenizer.json"
+
+    def read() -> bytes:
+        if not file.exists():
+            raise ValueError(f"{folder} has no tokenizer.json: let that run come to its end first")
+        return file.read_bytes()
+
+    content = hosts.from_first(read)
+    if hosts.is_first():
+        return bpe.load_tokenizer(file)
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch) / file.name
+        copy.write_bytes(content)
+        return bpe.load_tokenizer(copy)

@@ -93,22 +93,29 @@ def measure_all_words(config: Config, folder: RunFolder) -> list[Row]:
     return with_seeds(rows, "words")
 
 
-def measure_stuck(config: Config, folder: RunFolder) -> list[Row]:
+def measure_stuck(config: Config, pools: list[Pool], folder: RunFolder) -> list[Row]:
     """How often single starts end far below the best: random ones, and the authors' ascent."""
+    made_up = (Gaussian(), Gaussian(config.mean_share))
+    places: list[tuple[Source, int]] = [(source, d) for d in config.d for source in made_up]
+    places += [(pool, pool.width) for pool in pools if pool.num_of(config.stuck_n) > 1]
     rows = []
-    for d in config.d:
-        for source in (Gaussian(), Gaussian(config.mean_share)):
-            for each in (RAF, RELU):
-                place = {"texts": source.name, "map": each.name, "label": each.label, "d": d}
-                measure = functools.partial(_stuck, config, source, each, d)
-                stage = f"stuck: {each.name} d={d} {source.name}"
-                rows.append(place | cached_stage(folder, stage, measure))
+    for source, d in places:
+        for each in (RAF, RELU):
+            place = {"texts": source.name, "map": each.name, "label": each.label, "d": d}
+            measure = functools.partial(_stuck, config, source, each, d)
+            stage = f"stuck: {each.name} d={d} {source.name}"
+            rows.append(place | cached_stage(folder, stage, measure))
     return with_seeds(rows, "starts")
 
 
 def best(row: Row) -> np.ndarray:
     """S of each seed: the best of all starts."""
     return np.array(row["starts"]).max(axis=1)
+
+
+def random_means(row: Row) -> np.ndarray:
+    """The mean over random moves of each seed."""
+    return np.array(row["random_mean"])
 
 
 def of(rows: list[Row], **wanted: Any) -> list[Row]:
@@ -193,16 +200,20 @@ def _first_word(
 def _words(
     each: FeatureMap, search: Search, text: Float[Array, "n d"], key: PRNGKeyArray
 ) -> dict[str, Array]:
-    """S of every word, by the best of all starts."""
+    """S of every word, by the best of all starts, and the mean over random moves of each."""
     map_key, start_key = jax.random.split(key)
     params = each.module(*text.shape).init(map_key, text[None])
 
-    def at(place: Array) -> Array:
+    def at(place: Array) -> dict[str, Array]:
         squared = squared_change(each.of_word(params, text, place), text[place])
         found = search.ascend(squared, text[place], jax.random.fold_in(start_key, place))
-        return jnp.sqrt(found.values.max())
+        return {
+            "words": jnp.sqrt(found.values.max()),
+            "random_means": jnp.sqrt(found.drawn).mean(),
+        }
 
-    return {"words": jax.lax.map(at, jnp.arange(text.shape[0]))}
+    by_word: dict[str, Array] = jax.lax.map(at, jnp.arange(text.shape[0]))
+    return by_word
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

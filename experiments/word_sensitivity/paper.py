@@ -21,9 +21,10 @@ DRF_GROWTH: Within = (1.0, 2.0)
 #: W4: the exponent for attention, and S at every n.
 RAF_SLOPE: Within = (-0.2, math.inf)
 RAF_LEVEL: Within = (1.0, math.inf)
-#: W5: the exponent for ReLU attention, and softmax over ReLU at the largest n.
+#: W5: the exponent for ReLU attention, and softmax over ReLU, at the largest n and at every n.
 RELU_SLOPE: Within = (-math.inf, -0.3)
 SOFTMAX_OVER_RELU: Within = (2.5, math.inf)
+SOFTMAX_ABOVE_RELU: Within = (1.0, math.inf)
 #: W6: attention over RF at the largest n.
 RAF_OVER_RF: Within = (10.0, math.inf)
 #: G1: Err over (2 - γ)² for RF, at every point; and how far the exact inequality may be broken.
@@ -31,11 +32,10 @@ RF_ERROR_RATIO: Within = (0.85, math.inf)
 EXACT = 1e-6
 #: G2: F of RF, at every point.
 RF_ALIGNMENT: Within = (0.85, math.inf)
-#: G3: Err that counts as 0, and the share of seeds that must reach it.
-SOLVED = 0.01
-RAF_SOLVED: Within = (0.9, 1.0)
-#: G4: the share of points below the curve.
-RAF_BELOW: Within = (0.5, 1.0)
+#: G3: Err that counts as 0, and the least share of seeds that reaches it.
+SOLVED, LEAST_SOLVED = 0.01, 0.9
+#: G4: more than this share of the points is below the curve.
+MAJORITY = 0.5
 
 #: A start is stuck if it ends below this share of the best of all starts.
 STUCK = 0.5

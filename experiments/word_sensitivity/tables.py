@@ -11,7 +11,7 @@ from . import paper
 from .claims import slope, stuck_shares
 from .config import Config
 from .context_claims import below_curve
-from .measuring import Row, best, of
+from .measuring import Row, best, of, random_means
 from .texts import Gaussian
 
 
@@ -29,17 +29,20 @@ def curves_of(rows: Sequence[Row], *names: str) -> list[list[Row]]:
 
 
 def grid_table(config: Config, rows: Sequence[Row]) -> Table:
-    """S of the first word at every cell, and its slope."""
+    """S of the first word at every cell and its slope; the mean of random moves under it."""
     body: list[tuple[Cell, ...]] = []
+    measures = {"": best, ", random moves": random_means}
     for curve in curves_of(rows, "texts", "map", "d"):
         first, by_n = curve[0], {row["n"]: row for row in curve}
-        cells: list[Cell] = []
-        for n in config.n:
-            row = by_n.get(n)
-            cells.append(None if row is None else shown(student_interval(best(row))))
-        trend = shown(slope(curve), 2) if len(curve) > 1 else None
         vanishing = sum(row["num_vanishing"] for row in curve)
-        body.append((first["texts"], first["label"], first["d"], *cells, trend, vanishing))
+        for suffix, measure in measures.items():
+            cells: list[Cell] = []
+            for n in config.n:
+                row = by_n.get(n)
+                cells.append(None if row is None else shown(student_interval(measure(row))))
+            trend = shown(slope(curve, measure), 2) if len(curve) > 1 else None
+            label = first["label"] + suffix
+            body.append((first["texts"], label, first["d"], *cells, trend, vanishing))
     return Table(
         title="Worst relative change of the features by one word, the first",
         columns=(
@@ -53,7 +56,8 @@ def grid_table(config: Config, rows: Sequence[Row]) -> Table:
         rows=tuple(body),
         note=f"Mean of {config.num_seeds} texts and random weights with 95 % intervals; best of "
         f"{config.num_starts} starts × {config.num_steps} steps, a lower bound of the supremum "
-        "over ‖Δ‖ ≤ √d. RF and DRF see only the norms of words, so other texts would change "
+        "over ‖Δ‖ ≤ √d. Random moves: the mean over the sphere ‖Δ‖ = √d. RF and DRF see only the "
+        "norms of words, so other texts would change "
         f"nothing. A dash: D = nd is above {config.dense_limit}, where layers of D × D weights "
         "have no room, or there are too few texts of n words. φ(X) = 0: texts that are left out, "
         "because all logits of ReLU attention are negative, as where words share a direction.",
@@ -65,7 +69,7 @@ def random_table(rows: Sequence[Row]) -> Table:
     body: list[tuple[Cell, ...]] = []
     for curve in curves_of(rows, "texts", "map", "d"):
         for row in (curve[0], curve[-1]):
-            worst, mean = best(row), np.array(row["random_mean"])
+            worst, mean = best(row), random_means(row)
             ratio = student_interval(worst / mean)
             body.append(
                 (
@@ -89,20 +93,21 @@ def all_words_table(rows: Sequence[Row]) -> Table:
     """The supremum over all words beside that over the first."""
     body: list[tuple[Cell, ...]] = []
     for row in rows:
-        words = np.array(row["words"])
+        words, random = np.array(row["words"]), np.array(row["random_means"])
         ratio = student_interval(words.max(axis=1) / words[:, 0])
         body.append(
             (
                 *(row["label"], row["d"], row["n"], float(words[:, 0].mean())),
                 *(shown(student_interval(words.max(axis=1))), shown(ratio)),
+                shown(student_interval(random.mean(axis=1))),
             )
         )
     return Table(
         title="Worst word of all, as the definition has it, and the first word alone",
-        columns=("map", "d", "n", "first word", "worst word", "ratio"),
+        columns=("map", "d", "n", "first word", "worst word", "ratio", "random move, mean"),
         rows=tuple(body),
         note="Independent rows, the same texts and weights for both. The authors' code moves the "
-        "first word only.",
+        "first word only. Random moves have the same length; their mean is over all words.",
     )
 
 
@@ -118,6 +123,7 @@ def stuck_table(config: Config, rows: Sequence[Row]) -> Table:
                 *(shown(student_interval(starts.max(axis=1))), f"{random:.0%}"),
                 *(shown(student_interval(released)), f"{theirs:.0%}"),
                 float((released / starts.max(axis=1)).min()),
+                float(random_means(row).mean()),
             )
         )
     return Table(
@@ -125,10 +131,12 @@ def stuck_table(config: Config, rows: Sequence[Row]) -> Table:
         columns=(
             *("texts", "map", "d", f"best of {config.num_starts}", "stuck starts"),
             *("authors' ascent", "stuck", "its smallest share of the best"),
+            "random move, mean",
         ),
         rows=tuple(body),
-        note=f"{config.stuck_seeds} texts each. Stuck: below {paper.STUCK:.0%} of the best that "
-        "was found. The authors' ascent has one start near the clean word, a fixed learning rate "
+        note=f"{config.stuck_seeds} texts each, or all that are long enough. Stuck: below "
+        f"{paper.STUCK:.0%} of the best that was found. The authors' ascent has one start near the "
+        "clean word, a fixed learning rate "
         f"of {paper.RELEASED_RATE:g} and {paper.RELEASED_STEPS}·n steps; its ball is centred on "
         "the clean word here. A mean over single starts mixes both modes.",
     )
@@ -154,7 +162,8 @@ def context_table(rows: Sequence[Row]) -> Table:
         ),
         rows=tuple(body),
         note="Means over seeds with 95 % intervals. Each seed has its own texts and weights; maps "
-        "share the texts.",
+        "share the texts. A seed with a text on which all features of ReLU attention are 0 is left "
+        "out for that map: the last column counts the seeds that are there.",
     )
 
 

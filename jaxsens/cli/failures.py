@@ -6,7 +6,14 @@ import tempfile
 import traceback
 from collections.abc import Iterator
 
+import jax
+
+from jaxsens.core import peers
 from jaxsens.reporting.run_folder import RunFolder, RunLostError
+
+
+class UsageError(Exception):
+    """Bad arguments, data or folders; the message is for the user."""
 
 
 class UnforeseenError(Exception):
@@ -31,6 +38,9 @@ def logged(
     except Exception as error:
         if isinstance(error, (*expected, UnforeseenError)):
             raise
+        if isinstance(error, jax.errors.JaxRuntimeError):
+            # A device that waits for a process that is gone fails, too.
+            peers.leave_if_lost()
         text = "".join(traceback.format_exception(error))
         said = " ".join(f"{type(error).__name__}: {error}".split())
         raise UnforeseenError(

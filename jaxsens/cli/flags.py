@@ -8,7 +8,9 @@ a name. Everything wrong raises ValueError with a message of one line.
 import contextlib
 import dataclasses
 import io
+import itertools
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -39,6 +41,64 @@ class Options:
     """Run folder; default runs/<exp>/<config hash>."""
     data_dir: Path | None = None
     """Folder with datasets; default the environment variable JAXSENS_DATA."""
+    distributed: Literal["auto", "off"] = "auto"
+    """auto: as many processes as SLURM, a TPU pod, Kubernetes or the flags below say; off: one."""
+    coordinator: str | None = None
+    """HOST:PORT of process 0, where processes meet; default what the cluster says."""
+    num_processes: int | None = None
+    """How many processes run this command together; default what the cluster says."""
+    process_id: int | None = None
+    """The number of this process, from 0; default what the cluster says."""
+
+
+def processes(arguments: Sequence[str]) -> tuple[str | None, int | None, int | None] | None:
+    """What the flags say of the processes of a job: coordinator, their number, which one this is.
+
+    Looks at no other flag: processes must know each other before anything else can be wrong.
+
+    Returns:
+      None if this process is to run alone, else the three, each None if its flag is not given.
+
+    Raises:
+      ValueError: one of these flags is bad, or they do not fit each other.
+
+    Example:
+      >>> processes("--exp vision --coordinator 10.0.0.1:1234 --num-processes 2".split())
+      ('10.0.0.1:1234', 2, None)
+    """
+    named = {flag_of(name): name for name in ("coordinator", "num_processes", "process_id")}
+    found: dict[str, str] = {}
+    for word, after in itertools.pairwise([*arguments, "--"]):
+        flag, equals, value = word.partition("=")
+        if (flag := flag.replace("_", "-")) in (*named, "--distributed"):
+            found[flag] = value if equals else after
+    given = [flag for flag in named if found.get(flag, "None") != "None"]
+    if found.get("--distributed") == "off":
+        if given:
+            raise ValueError(f"--distributed off is one process; leave out {given[0]}")
+        return None
+    if "--exp" in arguments and "list" in arguments[arguments.index("--exp") + 1 :][:1]:
+        return None
+    for flag in ("--num-processes", "--process-id"):
+        if flag in given:
+            _check_number(flag, found[flag], int)
+    coordinator = found["--coordinator"] if "--coordinator" in given else None
+    num = int(found["--num-processes"]) if "--num-processes" in given else None
+    process = int(found["--process-id"]) if "--process-id" in given else None
+    _check_processes(coordinator, num, process)
+    return coordinator, num, process
+
+
+def _check_processes(coordinator: str | None, num: int | None, process: int | None) -> None:
+    if coordinator is not None and not re.fullmatch(r".+:\d{1,5}", coordinator):
+        raise ValueError(
+            f"--coordinator must be HOST:PORT, such as 10.0.0.1:1234; got {shown(coordinator)}"
+        )
+    if num is not None and num < 1:
+        raise ValueError(f"--num-processes must be at least 1; got {num}")
+    if process is not None and not 0 <= process < (process + 1 if num is None else num):
+        until = "" if num is None else f" and below --num-processes {num}"
+        raise ValueError(f"--process-id must be at least 0{until}; got {process}")
 
 
 def split(arguments: Sequence[str]) -> Given:

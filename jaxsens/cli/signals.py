@@ -21,7 +21,8 @@ _MESSAGE = b"\njaxsens: interrupted; the same command resumes\n"
 _PR_SET_PDEATHSIG = 1
 
 _watched = False
-_before_leaving: list[Callable[[], None]] = []
+#: Called, in another thread, before a signal ends the process; may end it in another way.
+BEFORE_LEAVING: list[Callable[[], None]] = []
 
 
 def watch() -> Callable[[], None]:
@@ -76,11 +77,11 @@ def before_leaving(function: Callable[[], None]) -> Iterator[None]:
     Args:
       function: is called in another thread, while this one goes on; must end soon.
     """
-    _before_leaving.append(function)
+    BEFORE_LEAVING.append(function)
     try:
         yield
     finally:
-        _before_leaving.remove(function)
+        BEFORE_LEAVING.remove(function)
 
 
 def end_with_parent() -> None:
@@ -101,7 +102,7 @@ def end_with_parent() -> None:
 def _leave_when_told(read_end: int, numbers: list[signal.Signals]) -> None:
     while number := os.read(read_end, 1)[0]:
         if number in numbers:
-            for function in tuple(_before_leaving):
+            for function in tuple(BEFORE_LEAVING):
                 with contextlib.suppress(Exception):
                     function()
             try:

@@ -4,9 +4,11 @@ What a run finds is in its folder. What it prints is for whoever listens, and if
 can, no work is lost for it.
 """
 
+import contextlib
 import io
 import os
 import sys
+import tempfile
 from typing import Any
 
 
@@ -53,3 +55,33 @@ class _Lenient(io.RawIOBase):
 
     def fileno(self) -> int:
         return self._descriptor
+
+
+class NativeStderr:
+    """What native code writes to stderr goes through a file, so that it can be looked at first.
+
+    Python's own stderr goes where it went. XLA writes a long trace when another process is lost,
+    of which one line is for the user.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  open until the end
+        self._stderr, self._taken = os.dup(2), 0
+        sys.stderr.flush()
+        sys.stderr = _lenient(sys.stderr, self._stderr)
+        os.dup2(self._file.fileno(), 2)
+
+    def say(self, line: str) -> None:
+        """One line of our own."""
+        self.forward(f"jaxsens: {line}\n".encode())
+
+    def native(self) -> bytes:
+        """What native code wrote since this was last called."""
+        text = os.pread(self._file.fileno(), 1 << 20, self._taken)
+        self._taken += len(text)
+        return text
+
+    def forward(self, text: bytes) -> None:
+        """Writes it where stderr went."""
+        with contextlib.suppress(OSError):
+            os.write(self._stderr, text)

@@ -1,7 +1,8 @@
 """Devices, hosts and precision: where a measurement runs, never what it measures.
 
-Examples are split over processes (hosts) first and over a process's own devices second. Draws are
-keyed by the example's global index, so neither split changes a number.
+Examples of a measurement are split over processes (hosts) first and over a process's own devices
+second. Draws are keyed by the example's global index, so neither split changes a number. Training
+and accuracy split a batch over all devices of all processes, as one program.
 
 Assumption: every process makes the same calls with the same arguments, as `jax.distributed` asks.
 """
@@ -21,6 +22,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from jaxsens.core.memory import physical_bytes
 from jaxsens.core.scalars import as_list, one_line
 
 #: Matrix products of every measurement run in full float32.
@@ -90,6 +92,20 @@ def local_mesh(devices: Any = None) -> Mesh:
     if len(set(chosen)) < len(chosen):
         raise ValueError(f"devices must be given once each; got {one_line(devices)}")
     return Mesh(np.array(chosen), (AXIS,))
+
+
+def global_mesh() -> Mesh:
+    """All devices of all processes, as a mesh with the one axis "examples"."""
+    return Mesh(np.array(jax.devices()), (AXIS,))
+
+
+def device_bytes(mesh: Mesh) -> int:
+    """The memory of one device of this process; devices of a CPU share that of the machine."""
+    mine = [device for device in mesh.devices.flat if device.process_index == jax.process_index()]
+    stats = (mine[0].memory_stats() if mine else None) or {}
+    if "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    return physical_bytes() // max(1, len(mine))
 
 
 def num_concurrent_calls(mesh: Mesh) -> int:
@@ -164,6 +180,115 @@ def place(tree: Any, mesh: Mesh, partition: PartitionSpec) -> Any:
         return jax.device_put(leaf, NamedSharding(mesh, partition))
 
     return jax.tree.map(put, tree)
+
+
+def host_copy(tree: Any) -> Any:
+    """The arrays of a tree as NumPy arrays, also those that are split over hosts.
+
+    Every process must call this.
+    """
+
+    def copy(leaf):
+        if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
+            return np.asarray(leaf)
+        if leaf.is_fully_replicated:
+            return np.asarray(leaf.addressable_data(0))
+        return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))
+
+    return jax.tree.map(copy, tree)
+
+
+def place_like(tree: Any, like: Any) -> Any:
+    """Puts NumPy arrays where the arrays of another tree are, which may be on several hosts."""
+
+    def put(leaf, like_leaf):
+        if not isinstance(like_leaf, jax.Array):
+            return leaf
+        if like_leaf.is_fully_addressable:
+            return jax.device_put(leaf, like_leaf.sharding)
+        return jax.make_array_from_callback(leaf.shape, like_leaf.sharding, lambda at: leaf[at])
+
+    return jax.tree.map(put, tree, like)
+
+
+def replicated(tree: Any, mesh: Mesh) -> Any:
+    """Gives every device of a mesh, which may be those of several processes, all of each array.
+
+    Args:
+      tree: arrays and random keys, the same on every process.
+      mesh: the devices; if it is one, arrays are left where they are.
+    """
+    if mesh.size == 1:
+        return tree
+    sharding = NamedSharding(mesh, REPLICATED)
+
+    def put(leaf):
+        leaf = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            data, impl = jax.random.key_data(leaf), jax.random.key_impl(leaf)
+            return jax.random.wrap_key_data(put(data), impl=impl)
+        if isinstance(leaf, jax.Array) and leaf.sharding.is_equivalent_to(sharding, leaf.ndim):
+            return leaf
+        if jax.process_count() == 1:
+            return jax.device_put(leaf, sharding)
+        # Not device_put, which would first compare what all processes hold.
+        whole = np.asarray(leaf)
+        return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+
+    return jax.tree.map(put, tree)
+
+
+def on_this_process(tree: Any) -> Any:
+    """Replicated arrays as arrays of this process's first device, without a copy."""
+
+    def mine(leaf):
+        is_spread = isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
+        return leaf.addressable_data(0) if is_spread else leaf
+
+    return jax.tree.map(mine, tree)
+
+
+def split_rows(tree: Any, rows: np.ndarray, mesh: Mesh) -> Any:
+    """Rows of arrays, split over the devices of a mesh; a process sends no more than its own.
+
+    Args:
+      tree: arrays (n, …), the same on every process.
+      rows: which of the n, or several times which, (b,) or (k, b).
+      mesh: the devices, over which b is split. Where they do not divide b, the last row is
+        repeated until they do: a program has to cut the result to b rows.
+
+    Returns:
+      Arrays (b', …) or (k, b', …) with b' ≥ b.
+    """
+    if mesh.size == 1:
+        return jax.tree.map(lambda array: array[rows], tree)
+    num = -(-rows.shape[-1] // mesh.size) * mesh.size
+    rows = rows[..., np.minimum(np.arange(num), rows.shape[-1] - 1)]
+    sharding = NamedSharding(mesh, PartitionSpec(*[None] * (rows.ndim - 1), AXIS))
+
+    def put(array):
+        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+            data, impl = jax.random.key_data(array), jax.random.key_impl(array)
+            return jax.random.wrap_key_data(put(data), impl=impl)
+        whole = np.asarray(array)
+        shape = (*rows.shape, *whole.shape[1:])
+
+        def part(index: Any) -> np.ndarray:
+            return whole[rows[index[: rows.ndim]]]
+
+        return jax.make_array_from_callback(shape, sharding, part)
+
+    return jax.tree.map(put, tree)
+
+
+def constrained(tree: Any, mesh: Mesh | None, partition: PartitionSpec) -> Any:
+    """Inside a jitted function: says how arrays lie on the devices; nothing on a single one.
+
+    An axis that the devices do not divide is split unevenly, which XLA does by itself.
+    """
+    if mesh is None or mesh.size == 1:
+        return tree
+    return jax.lax.with_sharding_constraint(tree, NamedSharding(mesh, partition))
 
 
 def host_share(num_examples: int) -> slice:

@@ -53,9 +53,9 @@ class EditedPosition:
         its own.
         """
         least = math.sqrt(jnp.finfo(old.dtype).eps)
-        before, after = jnp.abs(old), jnp.abs(new)
-        lost = jnp.where(after < least * before, before, jnp.zeros_like(before)).max(initial=0)
-        self.doubts.append(_usual_size(after) < least * lost)
+        size = jnp.abs(new)
+        lost = (least * jnp.abs(old) - size).max(initial=0)
+        self.doubts.append(_usual_size(size) < lost)
 
 
 def _usual_size(sizes: Array) -> Array:

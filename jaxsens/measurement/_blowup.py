@@ -11,7 +11,9 @@ takes Π_k max_i 1/std(Y_i), with the unbiased standard deviation and neither 1 
 
 Assumption: every layer norm of the model counts. The theory has one per layer, the models two; a
 `select` on the layers' names takes fewer. Norms that are not `flax.linen.LayerNorm`, such as one
-written out by hand, cannot be found; a model without any other is refused.
+written out by hand, cannot be found; a model without any other is refused. Positions that a model
+does not compute are not in the maximum: `BitTransformer` computes those of its last layer that it
+does not read only with `every_position=True`.
 """
 
 from collections.abc import Callable

@@ -12,8 +12,11 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxsens.core import runtime
+from jaxsens.core.call_log import Arrays, CallLog
 from jaxsens.measurement.batching import BatchPlan
 
+#: From the items of a call, the slots of its results and what `Send` gave to those on the host.
+Receive = Callable[[np.ndarray, np.ndarray, Any], Arrays]
 #: From what a call is given, in its slots, and how many of each device's are valid, to its results.
 Send = Callable[[np.ndarray, np.ndarray], Any]
 
@@ -33,8 +36,40 @@ def run_calls(
       The items of a call, the slots of its results in which they are, and what `send` returned.
     """
     num_concurrent = runtime.num_concurrent_calls(mesh)
+    yield from _run(pieces(items, plan, mesh.size, num_concurrent), plan, mesh, send)
+
+
+def run_kept_calls(
+    items: np.ndarray, plan: BatchPlan, mesh: Mesh, send: Send, receive: Receive, calls: CallLog
+) -> Iterator[tuple[np.ndarray, Arrays]]:
+    """The same, but calls whose results are known are not made again.
+
+    Args:
+      items: as above.
+      plan: as above.
+      mesh: as above.
+      send: as above.
+      receive: waits for the results of a call and gives them as NumPy arrays.
+      calls: knows results, and takes new ones.
+
+    Yields:
+      The items of a call and its results.
+    """
+    left = pieces(items, plan, mesh.size, runtime.num_concurrent_calls(mesh))
+    while left and (found := calls.recall()) is not None:
+        yield left.pop(0), found
+    for piece, slots, sent in _run(left, plan, mesh, send):
+        found = receive(piece, slots, sent)
+        calls.add(found)
+        yield piece, found
+
+
+def _run(
+    pieces_left: list[np.ndarray], plan: BatchPlan, mesh: Mesh, send: Send
+) -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
+    num_concurrent = runtime.num_concurrent_calls(mesh)
     pending: collections.deque = collections.deque()
-    for number, piece in enumerate(pieces(items, plan, mesh.size, num_concurrent)):
+    for number, piece in enumerate(pieces_left):
         dealt, num_valid, slots = deal(piece, mesh.size, plan.chunk)
         with runtime.concurrent_call(number, num_concurrent):
             sent = send(dealt, num_valid)

@@ -21,11 +21,12 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jaxtyping import Float
 
-from jaxsens.core import runtime
+from jaxsens.core import call_log, runtime
+from jaxsens.core.call_log import Arrays
 from jaxsens.core.notices import warn_user
 from jaxsens.core.runtime import SPLIT
 from jaxsens.measurement.chunk_program import chunk_totals
-from jaxsens.measurement.dispatch import run_calls
+from jaxsens.measurement.dispatch import run_kept_calls
 from jaxsens.measurement.jobs import Measurement, MeasurementJob, Reuse, check_finite
 from jaxsens.measurement.reuse import refuse_reuse
 from jaxsens.measurement.whole_passes import (
@@ -182,14 +183,22 @@ def _totals_of_host(job: MeasurementJob) -> tuple[Float[np.ndarray, "m T"], dict
     probed: dict[int, tuple] = {}
     to_probe = set(np.linspace(share.start, share.stop - 1, _NUM_PROBES).astype(int).tolist())
 
-    def receive(examples: np.ndarray, slots: np.ndarray, sent: Any) -> None:
+    def receive(examples: np.ndarray, slots: np.ndarray, sent: Any) -> Arrays:
         probes, (changes, *outputs) = sent
-        measured = np.where(job.mask[examples], np.asarray(changes)[slots], 0)
+        found = {"totals": np.where(job.mask[examples], np.asarray(changes)[slots], 0)}
+        some = [i for i, e in enumerate(examples.tolist()) if e in to_probe and job.mask[e].any()]
+        if outputs and some:
+            found |= {"probed": examples[some], "probes": probes[slots[some]]}
+            found["outputs"] = np.stack([np.asarray(outputs[0][slot]) for slot in slots[some]])
+        return found
+
+    def use(examples: np.ndarray, found: Arrays) -> None:
+        measured = found["totals"]
         if job.reuse is None and jax.process_count() == 1:
             check_finite(measured, job.example_ids[examples])
-        for slot, example in zip(slots, examples.tolist(), strict=True):
-            if outputs and example in to_probe and job.mask[example].any():
-                probed[example] = probes[slot], np.asarray(outputs[0][slot])
+        if "probed" in found:
+            of_probes = zip(found["probes"], found["outputs"], strict=True)
+            probed.update(zip(found["probed"].tolist(), of_probes, strict=True))
         totals[examples - share.start] = measured
         done = int(examples[-1]) + 1 - share.start
         drawn = int(job.counts[share][:done].sum())
@@ -206,6 +215,8 @@ def _totals_of_host(job: MeasurementJob) -> tuple[Float[np.ndarray, "m T"], dict
             *runtime.place(of_chunk, job.mesh, SPLIT), job.key, job.pool,
         )  # fmt: skip
 
-    for call in run_calls(np.arange(share.start, share.stop), plan, job.mesh, send):
-        receive(*call)
+    calls = call_log.begin(lambda: ("all", job.identity, plan, share.start, share.stop))
+    examples = np.arange(share.start, share.stop)
+    for call in run_kept_calls(examples, plan, job.mesh, send, receive, calls):
+        use(*call)
     return totals, probed

@@ -179,6 +179,16 @@ class MeasurementJob:
         """The words of the key."""
         return tuple(int(word) for word in np.ravel(jax.random.key_data(self.key)))
 
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What decides the results of calls, beside the examples; see `jaxsens.core.call_log`."""
+        return (
+            self.spec.perturbation, self.spec.metric.name, self.spec.num_samples, self.spec.exact,
+            jax.tree.leaves(self.params), self.x.shape, self.mask, self.example_ids, self.seed,
+            self.mesh.size, jax.process_count(), runtime.num_concurrent_calls(self.mesh),
+            self.max_batch, self.reuse,
+        )  # fmt: skip
+
     @functools.cached_property
     def counts(self) -> Int[np.ndarray, "n T"]:
         """Draws at every position of every example, if all are measured."""

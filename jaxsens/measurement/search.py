@@ -15,12 +15,13 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jaxtyping import Float, Int, Shaped
 
-from jaxsens.core import runtime
+from jaxsens.core import call_log, runtime
+from jaxsens.core.call_log import Arrays
 from jaxsens.core.notices import warn_user
 from jaxsens.core.runtime import SPLIT
 from jaxsens.measurement.ascent import Found, Search, ascend
 from jaxsens.measurement.batching import BatchPlan, make_search_plan
-from jaxsens.measurement.dispatch import run_calls
+from jaxsens.measurement.dispatch import run_kept_calls
 from jaxsens.measurement.jobs import MeasurementJob, NonFiniteError
 from jaxsens.measurement.reuse import refuse_reuse
 from jaxsens.measurement.whole_passes import disagreement
@@ -151,10 +152,10 @@ def _search(search: SearchJob) -> SearchResult:
     tables = _empty_tables(search, share.stop - share.start)
     done, is_alone = 0, jax.process_count() == 1
     wrong = 0.0
-    for items, slots, found in _calls(search, cells[share]):
+    for items, found in _calls(search, cells[share], share):
         for name, table in tables.items():
-            table[items] = np.asarray(getattr(found, name))[slots]
-        wrong = max(wrong, _disagreement(search, found, slots))
+            table[items] = found[name]
+        wrong = max(wrong, float(found["wrong"]))
         done += len(items)
         job.report(done, len(tables["moves"]), float(tables["changes"].sum()) / done)
         # A host that raised alone would leave the others waiting: several look at the end.
@@ -193,10 +194,18 @@ def _empty_tables(search: SearchJob, num: int) -> dict[str, np.ndarray]:
 
 
 def _calls(
-    search: SearchJob, cells: Int[np.ndarray, "k 2"]
-) -> Iterator[tuple[np.ndarray, np.ndarray, Found]]:
-    """What is found for some cells: their numbers, the slots of the results, the results."""
+    search: SearchJob, cells: Int[np.ndarray, "k 2"], share: slice
+) -> Iterator[tuple[np.ndarray, Arrays]]:
+    """What is found for some cells: their numbers and, by name, the results."""
     job, plan = search.job, search.plan
+    calls = call_log.begin(
+        lambda: ("worst case", job.identity, plan, search.num_steps, share.start, share.stop)
+    )
+
+    def receive(_: np.ndarray, slots: np.ndarray, found: Found) -> Arrays:
+        kept = {name: np.asarray(getattr(found, name))[slots] for name in (*_RESULTS, *_CHECKED)}
+        return kept | {"wrong": np.array(_disagreement(search, found, slots))}
+
     for number, positions in enumerate(search.position_groups):
         of_group = search.search(number)
 
@@ -209,7 +218,7 @@ def _calls(
             )  # fmt: skip
 
         mine = np.flatnonzero(np.isin(cells[:, 1], positions))
-        yield from run_calls(mine, plan, job.mesh, send)
+        yield from run_kept_calls(mine, plan, job.mesh, send, receive, calls)
 
 
 def _disagreement(search: SearchJob, found: Found, slots: np.ndarray) -> float:

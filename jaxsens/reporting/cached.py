@@ -5,6 +5,8 @@
     cached_estimate_stage  a measurement, in a file; a stage of its own, whose time is recorded
     cached_stage           a small value, in metrics.jsonl
 
+Measurements inside the last three, interrupted, go on where they were, but for the last seconds.
+
 Assumption: what is computed depends on nothing but the config and the data that the folder was
 opened with, which refuses others.
 """
@@ -14,7 +16,9 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from jaxsens.core import hosts
 from jaxsens.measurement import SensitivityEstimate, SharpnessEstimate
+from jaxsens.reporting.partial_results import resumable
 from jaxsens.reporting.plain_json import plain
 from jaxsens.reporting.progress import say
 from jaxsens.reporting.records import records
@@ -41,11 +45,11 @@ def cached_file(
     file = folder.path / name
     if folder.intact(name):
         with contextlib.suppress(Exception):  # damage may show in any way
-            return parse(file.read_bytes())
+            return parse(folder.read_bytes(name))
     if file.exists():
         say(f"{file} is damaged; it is computed again")
     folder.write(name, make())
-    return parse(file.read_bytes())
+    return parse(folder.read_bytes(name))
 
 
 def cached_estimate(
@@ -61,12 +65,13 @@ def cached_estimate(
       kind: the class of the estimate.
       measure: measures.
     """
-    return cached_file(
-        folder,
-        f"{name}.json",
-        lambda: measure().to_json(),
-        lambda content: kind.from_json(content.decode()),
-    )
+    with resumable(folder, name):
+        return cached_file(
+            folder,
+            f"{name}.json",
+            lambda: measure().to_json(),
+            lambda content: kind.from_json(content.decode()),
+        )
 
 
 def cached_estimate_stage(
@@ -93,6 +98,7 @@ def cached_stage(folder: RunFolder, name: str, compute: Callable[[], Any]) -> An
         if record.get("stage") == name and "value" in record:
             return record["value"]
     started = time.perf_counter()
-    value = plain(compute(), name)
-    folder.append({"stage": name, "value": value, "seconds": time.perf_counter() - started})
+    with resumable(folder, name):
+        value = hosts.agreed(plain(compute(), name))
+        folder.append({"stage": name, "value": value, "seconds": time.perf_counter() - started})
     return value

@@ -1,8 +1,13 @@
-"""What a run says while it goes on: bars, on a terminal only, and single lines."""
+"""What a run says while it goes on: bars, on a terminal only, and single lines.
+
+Of several processes the first one speaks, and no other.
+"""
 
 import sys
 
 from tqdm import tqdm
+
+from jaxsens.core import hosts
 
 
 class Bar:
@@ -22,7 +27,7 @@ class Bar:
             total=total,
             initial=done,
             leave=False,
-            disable=sys.stderr is None or not sys.stderr.isatty(),
+            disable=sys.stderr is None or not sys.stderr.isatty() or not hosts.is_first(),
         )
 
     def update(self, done: int, total: int, note: str) -> None:
@@ -46,5 +51,5 @@ class Bar:
 
 def say(message: str) -> None:
     """One line for the user, above any bar, on stderr."""
-    if sys.stderr is not None:
+    if sys.stderr is not None and hosts.is_first():
         tqdm.write(f"jaxsens: {' '.join(message.split())}", file=sys.stderr)

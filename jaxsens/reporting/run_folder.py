@@ -4,6 +4,8 @@
                     its data, and the versions and the machine that it was begun with
     metrics.jsonl   one JSON object a line, appended while the run goes on
     checkpoints/    written by the training loop
+    partial/        what an unfinished measurement has found so far
+    devices.txt     on how many devices it trains, if on several and if that decides bits
     figures/        *.png and *.pdf
     results.json    claims, tables and numbers; written last, so its existence means "finished"
     report.html     made from results.json and figures/
@@ -15,7 +17,8 @@ in metrics.jsonl, which is ignored and cut off before the next record.
 
 Assumption: the file system renames atomically and honours ``flock`` (any local POSIX file system
 and NFSv4 do). Without ``flock``, two processes could write to one folder at the same time; opening
-such a folder warns. With several hosts, only process 0 may open the folder.
+such a folder warns. Of several processes of one job, process 0 alone opens the folder
+(`jaxsens.reporting.shared_folder`).
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ import io
 import json
 import os
 import re
+import shutil
 import socket
 import warnings
 from pathlib import Path
@@ -49,7 +53,7 @@ __all__ = [
 ]
 
 #: How the files are called that a run killed while writing leaves behind.
-_LEFTOVER = re.compile(r"\..+\.(json|sha256|png|pdf|html|npy|log)\.\d+\.tmp")
+_LEFTOVER = re.compile(r"\..+\.(json|sha256|png|pdf|html|npy|log|txt)\.\d+\.tmp")
 _BLOCK = 4096
 
 
@@ -262,6 +266,19 @@ class RunFolder:
         write_atomic(_checksum_file(self.path / name), line)
         write_atomic(self.path / name, content)
 
+    def read_bytes(self, name: str) -> bytes:
+        """The content of a file below the folder; OSError if there is none."""
+        return (self.path / name).read_bytes()
+
+    def post(self, name: str, data: bytes) -> None:
+        """As ``write``; of several processes each may call it by itself, at any time."""
+        self.write(name, data)
+
+    def discard(self, name: str) -> None:
+        """Removes a folder below this one, if it is there."""
+        self.require_held()
+        shutil.rmtree(self.path / name, ignore_errors=True)
+
     def intact(self, name: str) -> bool:
         """Whether a file below the folder is there and is what ``write`` wrote.
 
@@ -297,6 +314,7 @@ class RunFolder:
         if missing:
             raise FileNotFoundError(f"{missing[0]} is not in {self.path}; save the figures first")
         self._errors.unlink(missing_ok=True)
+        self.discard("partial")
         write_atomic(self._results, results.to_json())
 
     def results(self) -> Results:

@@ -15,11 +15,14 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from jaxsens.core import runtime
 from jaxsens.text.buckets import LENGTHS
 from jaxsens.text.special_ids import PAD_ID
-from jaxsens.training.trainer import Trainer, TrainState, step
+from jaxsens.training.steps import TrainState, mesh_of, step, train_batches
+from jaxsens.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -28,22 +31,36 @@ class BucketTrainer(Trainer):
 
     lengths: tuple[int, ...] = LENGTHS
 
-    def epoch(
-        self, state: TrainState, x: Int[Array, "n T"], y: Int[Array, " n"], key: PRNGKeyArray
-    ) -> tuple[TrainState, float]:
-        """One pass over the sequences; see `Trainer.epoch`."""
-        self._steps(len(x))
-        epoch_key = jax.random.fold_in(key, state.epoch)
-        order_key, steps_key = jax.random.split(epoch_key)
+    def advance(
+        self,
+        state: TrainState,
+        x: Int[Array | np.ndarray, "n T"],
+        y: Int[Array | np.ndarray, " n"],
+        key: PRNGKeyArray,
+        first: int,
+        stop: int,
+    ) -> tuple[TrainState, Float[np.ndarray, " steps"]]:
+        """Steps first … stop - 1 of the state's epoch; see `Trainer.advance`."""
+        num, epoch, mesh = self.steps(len(x)), int(state.epoch), mesh_of(state)
+        order_key, steps_key = jax.random.split(jax.random.fold_in(key, np.int32(epoch)))
         used = (np.asarray(x) != PAD_ID).sum(axis=1)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(order_key)))
-        losses = []
-        for index, (rows, length) in enumerate(self.batches(used, rng)):
-            step_key = jax.random.fold_in(steps_key, index)
-            state, loss = _train_step(self, min(length, x.shape[1]), state, x, y, rows, step_key)
+        steps_key, losses = runtime.replicated(steps_key, mesh), []
+        for index, (rows, length) in [*enumerate(self.batches(used, rng))][first:stop]:
+            length = min(length, x.shape[1])
+            if isinstance(x, np.ndarray):
+                batches = runtime.split_rows((x[:, :length], np.asarray(y)), rows[None], mesh)
+                arguments = batches, steps_key, np.int32(index), np.int32(1)
+                state, loss = train_batches(self, mesh, len(x), state, *arguments)
+            else:
+                step_key = jax.random.fold_in(steps_key, index)
+                state, loss = _train_step(self, mesh, length, state, x, y, rows, step_key)
             losses.append(loss)
-        state = dataclasses.replace(state, epoch=state.epoch + 1)
-        return state, self._mean_loss(np.asarray(jax.device_get(losses)), int(state.epoch))
+        if stop == num:
+            state = dataclasses.replace(state, epoch=state.epoch + 1)
+        found = np.array([float(np.squeeze(loss)) for loss in jax.device_get(losses)], np.float32)
+        self._require_finite(found, epoch, first, num)
+        return state, found
 
     def batches(
         self, used: Int[np.ndarray, " n"], rng: np.random.Generator
@@ -65,9 +82,10 @@ class BucketTrainer(Trainer):
         return [found[i] for i in rng.permutation(len(found))]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
+@functools.partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=3)
 def _train_step(
     trainer: BucketTrainer,
+    mesh: Mesh,
     length: int,
     state: TrainState,
     x: Int[Array, "n T"],
@@ -76,4 +94,4 @@ def _train_step(
     key: PRNGKeyArray,
 ) -> tuple[TrainState, Float[Array, ""]]:
     rows = jnp.asarray(rows)
-    return step(trainer, x.shape[0], state, x[rows, :length], y[rows], key)
+    return step(trainer, x.shape[0], state, x[rows, :length], y[rows], key, mesh)

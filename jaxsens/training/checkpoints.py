@@ -8,6 +8,9 @@ then renamed, so that a process killed while saving leaves the one before. A dam
 from a good one before orbax sees it. Checkpoints of earlier versions have no checksums.json; of
 these only what orbax notices is noticed.
 
+Of several processes, the first one writes and reads; what it read goes to the others. So a training
+may go on with another number of processes than it began with.
+
 Assumption: the tree to restore has the structure, shapes and dtypes of the one that was saved. The
 run folder sees to that: it refuses another config.
 """
@@ -22,9 +25,12 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
+from jax.sharding import SingleDeviceSharding
 
-from jaxsens.core import files
+from jaxsens.core import files, hosts, runtime
 from jaxsens.core.fingerprint import digest
 
 Tree = TypeVar("Tree")
@@ -71,13 +77,17 @@ class Checkpoints:
             raise ValueError(f"{self._folder} has one of [ ] * ? \\ in its path; choose another")
         self._training, self._before_saving = dict(training or {}), before_saving
         self._damaged: set[int] = set()
-        if self._folder.is_dir():
-            # Left by processes that were killed, the second kind by earlier versions.
-            for unfinished in [*files.leftovers(self._folder), *self._folder.glob("*.orbax-*tmp*")]:
-                if unfinished.is_dir() and not unfinished.is_symlink():
-                    shutil.rmtree(unfinished)
+        hosts.from_first(self._remove_unfinished)
         # Last: it starts threads, which an error above would leave running.
-        self._checkpointer = ocp.Checkpointer(ocp.StandardCheckpointHandler())
+        self._checkpointer = _checkpointer()
+
+    def _remove_unfinished(self) -> None:
+        """Removes what processes that were killed have left, also those of earlier versions."""
+        if not self._folder.is_dir():
+            return
+        for unfinished in [*files.leftovers(self._folder), *self._folder.glob("*.orbax-*tmp*")]:
+            if unfinished.is_dir() and not unfinished.is_symlink():
+                shutil.rmtree(unfinished)
 
     def save(self, epoch: int, tree: Any) -> None:
         """Writes a checkpoint, and removes those that are no longer kept; nothing if it is there.
@@ -87,7 +97,13 @@ class Checkpoints:
         Raises:
           DamagedCheckpointError: what was read back differs: the disk is failing.
         """
-        if epoch in self.epochs():
+        if hosts.num_processes() > 1:
+            tree = runtime.host_copy(tree)
+        hosts.from_first(lambda: self._save(epoch, tree))
+        self._damaged.discard(epoch)
+
+    def _save(self, epoch: int, tree: Any) -> None:
+        if epoch in self._epochs():
             return
         self._before_saving()
         files.make_folder(self._folder)
@@ -99,12 +115,15 @@ class Checkpoints:
             self._write(unfinished, epoch, tree)
         files.put_folder(unfinished, self._path(epoch))
         self._damaged.discard(epoch)
-        for old in self.epochs()[:-_KEEP]:
+        for old in self._epochs()[:-_KEEP]:
             if not self._every or old % self._every:
                 files.remove_folder(self._path(old))
 
     def epochs(self) -> list[int]:
         """The epochs that are kept and not known to be damaged, in order."""
+        return hosts.from_first(self._epochs)
+
+    def _epochs(self) -> list[int]:
         names = (entry.name for entry in self._folder.glob("*") if entry.is_dir())
         found = {int(name) for name in names if name.isdecimal() and name == str(int(name))}
         return sorted(found - self._damaged)
@@ -116,6 +135,22 @@ class Checkpoints:
           DamagedCheckpointError: it cannot be read; it counts as missing from now on.
           OtherTrainingError: it is of another model, or from another seed.
         """
+        if hosts.num_processes() == 1:
+            return self._restore(epoch, like)
+        leaves, structure = jax.tree.flatten(like)
+        here = SingleDeviceSharding(jax.local_devices()[0])
+        found = [np.empty(np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
+
+        def restore_here() -> None:
+            placed = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here) for leaf in found]
+            read = self._restore(epoch, jax.tree.unflatten(structure, placed))
+            found[:] = map(np.asarray, jax.tree.leaves(read))
+
+        hosts.from_first(restore_here)
+        found = hosts.arrays_from_first(found)
+        return runtime.place_like(jax.tree.unflatten(structure, found), like)
+
+    def _restore(self, epoch: int, like: Tree) -> Tree:
         try:
             self._check(epoch)
             with _quiet():
@@ -135,6 +170,23 @@ class Checkpoints:
         """
         self._damaged.add(epoch)
         raise DamagedCheckpointError(f"checkpoint {self._path(epoch)} is damaged: {reason}")
+
+    def remove(self, epoch: int) -> None:
+        """Removes the checkpoint of an epoch."""
+
+        def remove_here() -> None:
+            self._before_saving()
+            files.remove_folder(self._path(epoch))
+
+        hosts.from_first(remove_here)
+
+    def below(self, name: str) -> "Checkpoints":
+        """Checkpoints of the same training in a folder inside this one, of which two are kept."""
+        return Checkpoints(self._folder / name, None, self._training, self._before_saving)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a folder of that name inside this one."""
+        return hosts.from_first(lambda: (self._folder / name).is_dir())
 
     def close(self) -> None:
         """Ends orbax's threads; a `with` block does so by itself, also after an error."""
@@ -201,6 +253,20 @@ def training_identity(trainer: Any, key: jax.Array) -> dict[str, str]:
     """
     impl = str(jax.random.key_impl(key))
     return {"trainer": digest(trainer), "key": digest(jax.random.key_data(key)), "prng": impl}
+
+
+def _checkpointer() -> ocp.Checkpointer:
+    """Orbax; of several processes it knows only the first one, which alone uses it."""
+    if hosts.num_processes() == 1:
+        return ocp.Checkpointer(ocp.StandardCheckpointHandler())
+    alone = ocp.options.MultiprocessingOptions(
+        primary_host=jax.process_index(),
+        active_processes={jax.process_index()},
+        barrier_sync_key_prefix=f"jaxsens_{hosts.process_id()}",
+    )
+    return ocp.Checkpointer(
+        ocp.StandardCheckpointHandler(multiprocessing_options=alone), multiprocessing_options=alone
+    )
 
 
 @contextlib.contextmanager

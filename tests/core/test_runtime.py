@@ -20,7 +20,7 @@ from jaxsens.core import runtime
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_mesh_is_all_devices_of_this_process_or_the_given_ones():
+def test_a_mesh_is_all_devices_of_this_process_or_the_given_ones(all_devices):
     assert runtime.local_mesh().size == len(jax.local_devices()) == 8
     some = jax.devices()[2:5]
     mesh = runtime.local_mesh(some)

@@ -208,7 +208,8 @@ def test_blowup_norm_and_sensitivity_are_the_library_s(measured):
     _, params, _, found = measured
     for i in range(2):
         mine, bits = lane_of(params, i), bits_of_all(3)
-        blowup = jaxsens.blowup(MODEL, mine, bits)
+        blowup = jaxsens.blowup(MODEL, mine, bits, every_position=True)
+        assert {gain.shape[1] for gain in blowup.gains.values()} == {3}
         assert found["blowup"][i] == pytest.approx(blowup.mean, rel=1e-4)
         squared = float(np.mean(blowup.per_example**2))
         assert found["blowup_squared"][i] == pytest.approx(squared, rel=1e-4)

@@ -103,12 +103,55 @@ def test_runs_that_did_not_learn_are_counted_and_left_out():
     )
 
 
+def test_a_function_that_no_seed_learnt_is_not_left_out_of_a_comparison():
+    points = made_up_points()
+    unlearnt = [
+        dataclasses.replace(
+            point,
+            models=tuple(
+                dataclasses.replace(model, record=model.record | {"loss": 0.2})
+                for model in point.models
+            ),
+        )
+        if point.function == "mean"
+        else point
+        for point in points
+    ]
+    statement = "Sharpness rises faster for PARITY than for MAJORITY, FIRST and MEAN"
+    assert holds([claims.slopes_claim(points, "definition")]) == {statement: True}
+    assert holds([claims.slopes_claim(unlearnt, "definition")]) == {statement: False}
+    (change,) = [c for c in claims.control_claims(unlearnt, "definition") if "MEAN" in c.statement]
+    assert not change.holds
+    assert change.measured.startswith("no run learnt it")
+
+
+def test_ratios_and_ranks_have_intervals_over_seeds():
+    found = {c.decided_by: c for c in claims.claims_of(made_up_points(), experiment.Config())}
+    ((low, high),) = found["mean ratio"].values["intervals of ratios of geometric means"]
+    assert low < found["mean ratio"].values["mean ratio"] < high
+    models = [
+        made_up("parity", n, seed, sharp)
+        for seed, curve in enumerate([(0.1, 0.2, 0.3), (0.1, 0.3, 0.2), (0.3, 0.2, 0.1)])
+        for n, sharp in zip((4, 6, 8), curve, strict=True)
+    ]
+    claim = claims.rank_claim(stages.points_of(models), "definition")
+    assert claim.values["mean within a seed"] == pytest.approx((1.0 + 0.5 - 1.0) / 3)
+
+
 def test_thirty_bits_are_held_against_the_paper_s_number():
     models = [made_up("parity", 30, seed, 1.0 + 0.01 * seed) for seed in range(3)]
     models += [made_up(name, 30, seed, 0.05) for name in functions.CONTROLS for seed in range(2)]
     found = claims.paper_size_claims(stages.points_of(models), "definition")
-    assert [claim.holds for claim in found] == [True, True, True, True]
+    size = {claim.statement: claim.holds for claim in found if "rises" not in claim.statement}
+    assert [*size.values()] == [True, True, True, True]
+    # One length has no slope.
+    assert not any(claim.holds for claim in found if "rises" in claim.statement)
     assert not claims.paper_size_claims(made_up_points(), "definition")
+    models += [made_up("parity", 4, seed, 0.1) for seed in range(3)]
+    models += [made_up(name, 4, seed, 0.04) for name in functions.CONTROLS for seed in range(2)]
+    found = claims.paper_size_claims(stages.points_of(models), "definition")
+    assert all(claim.holds for claim in found)
+    assert sum("rises" in claim.statement for claim in found) == 3
 
 
 def tradeoff_made_up(shift):
@@ -136,6 +179,27 @@ def test_tradeoff_claims(check_claims):
     assert tradeoff.shift_of(models, "parity", tradeoff.norm).mean == pytest.approx(0.1)
     inward = tradeoff.shift_claims(tradeoff_made_up(-0.1), names)
     assert [claim.holds for claim in inward] == [False, False]
+
+
+def test_tradeoff_intervals_are_over_seeds_and_no_row_is_left_out():
+    models = tradeoff_made_up(0.1)
+    assert tradeoff.correlations(models, "parity").keys() == {0, 1}
+    assert tradeoff.shifts_by_seed(models, "parity", tradeoff.norm) == pytest.approx(
+        {0: 0.1, 1: 0.1}
+    )
+    # One seed has no interval, however many rows it has.
+    one = [model for model in models if model.run.seed == 0]
+    assert math.isinf(tradeoff.shift_of(one, "parity", tradeoff.norm).half_width)
+    assert not tradeoff.tradeoff_claims(one, ("parity",))[0].holds
+    strongest = [
+        dataclasses.replace(model, record=model.record | {"loss": 0.2})
+        if model.run.weight_decay == 0.4 and model.run.function == "parity"
+        else model
+        for model in models
+    ]
+    claim = tradeoff.shift_claims(strongest, ("parity", "majority"))[0]
+    assert not claim.holds
+    assert "not learnt at decay 0.4, rate 0.001" in claim.measured
 
 
 STEPS = np.arange(0, 1000, 100)
@@ -177,11 +241,26 @@ def test_a_violation_of_the_inequality_is_counted():
     pairs = inequality.pairs_of([right, wrong], "parity", "sphere")
     np.testing.assert_allclose(pairs.left, 1.0)
     assert pairs.violations == 2
-    claim = inequality.inequality_claim([right, wrong], [pairs])
+    claim = inequality.inequality_claim(2, [pairs])
     assert (claim.holds, claim.values["pairs"]) == (False, 4)
-    assert inequality.inequality_claim(
-        [right], [inequality.pairs_of([right], "parity", "sphere")]
-    ).holds
+    assert inequality.inequality_claim(1, [inequality.pairs_of([right], "parity", "sphere")]).holds
+
+
+def test_models_of_whole_tables_are_held_against_the_inequality_too():
+    partial_functions = importlib.import_module(f"{experiment.__package__}.partial_functions")
+    target = np.arange(16) % 2 == 1
+    partial = partial_functions.Partial(0, 0, target, np.arange(4), ~target)
+    extension = partial_functions.Extension(partial, target)
+    record = {"loss": 1e-4, "sensitivity": 1.0, "change": [[0.3, 0.2]] * 2}
+    record["noisy_sensitivity"] = [[0.0, 0.0]] * 2
+    model = partial_functions.Retrained(extension, "learned", 0, record)
+    assert model.exact
+    # (√1 − 0)²/4 = 0.25 is less than 0.3 and more than 0.2.
+    violations = {
+        noise: inequality.table_pairs([model], noise).violations for noise in ("sphere", "gaussian")
+    }
+    assert violations == {"sphere": 0, "gaussian": 2}
+    assert not inequality.inequality_claim(0, [inequality.table_pairs([], "sphere")]).holds
 
 
 def drawn_points(axes, **look):

@@ -60,6 +60,19 @@ def test_all_maps_are_on_one_grid_with_random_moves_beside(finished):
     assert {c["texts"] for c in cells} == {"independent rows", "common mean, α = 0.3"}
 
 
+def test_random_moves_stand_beside_the_worst_in_every_table(finished):
+    results, _ = finished
+    for row in results["values"]["all_words"]:
+        words, random = np.array(row["words"]), np.array(row["random_means"])
+        assert words.shape == random.shape == (2, 4)
+        assert (words >= random).all()
+        assert (random > 0).all()
+    grid, ends, words, stuck = results["tables"][:4]
+    assert sum("random moves" in row[1] for row in grid["rows"]) == len(grid["rows"]) / 2
+    for table in (ends, words, stuck):
+        assert any("random" in column for column in table["columns"]), table["title"]
+
+
 def test_contexts_have_both_trainings_and_three_objectives(finished):
     results, _ = finished
     points = results["values"]["contexts"]
@@ -187,6 +200,61 @@ def test_a_claim_holds_only_if_its_whole_interval_is_inside():
     assert claims.range_claim("s", "p", {"a": found["a"]}, (0.95, 1.05), 5).holds
 
 
+def context_rows(seeds, **errs):
+    """Points of some seeds, with these errors for each map."""
+    return [
+        {"texts": "independent rows", "n": 16, "num_train": 100, "map": name, "seed": seed}
+        | {"training": training, "objective": objective, "gamma": 0.5, "err": err + 0.01 * seed}
+        | {"alignment": 0.95, "excess": 0.0}
+        for name, err in errs.items()
+        for seed in seeds
+        for training in ("fine-tuned", "retrained")
+        for objective in ("features", "feat_align", "loss")
+    ]
+
+
+def test_claims_about_contexts_are_never_empty():
+    claims = part("context_claims")
+    names = {"rf": 3.0, "relu-raf": 1.0, "raf": 0.1}
+    rows = context_rows(range(4), **names)
+    by_id = {claim.statement.split(":")[0]: claim for claim in claims.context_claims(rows)}
+    assert by_id["G5"].holds
+    assert by_id["G4"].holds
+    # One seed has a text without features of ReLU attention.
+    fewer = [row for row in rows if (row["map"], row["seed"]) != ("relu-raf", 2)]
+    (order,) = [c for c in claims.context_claims(fewer) if c.statement.startswith("G5")]
+    assert (order.holds, order.num_seeds) == (True, 3)
+    # Half of the points are no majority.
+    half = [row | {"err": 4.0} if row["seed"] < 2 else row for row in rows]
+    (below,) = [c for c in claims.context_claims(half) if c.statement.startswith("G4")]
+    assert not below.holds
+    # On the axis there is nothing to compare with.
+    axis = [row | {"gamma": 2.0} for row in rows]
+    (bound, *_) = claims.context_claims(axis)
+    assert (bound.holds, bound.values["points"]) == (False, 0)
+
+
+def test_softmax_must_be_above_relu_at_every_n():
+    seeds = np.arange(3)[:, None]
+
+    def rows(middle):
+        levels = {"rf": (0.3, 0.2, 0.1), "raf": (3.0, 3.0, 3.0), "relu-raf": (2.0, middle, 0.5)}
+        return [
+            {"texts": "independent rows", "map": name, "label": name, "d": 64, "n": n}
+            | {"starts": (level * (1 + 0.01 * seeds)).tolist()}
+            for name, of_n in levels.items()
+            for n, level in zip((10, 20, 40), of_n, strict=True)
+        ]
+
+    for middle, holds in ((1.0, True), (3.5, False)):
+        found = part("claims").sensitivity_claims(rows(middle))
+        (claim,) = [
+            c for c in found if "at every n (d = 64)" in c.statement and "W5" in c.statement
+        ]
+        assert claim.holds == holds
+        assert "n = 20" in claim.decided_by or holds
+
+
 LANGUAGE = (
     "--exp language --models roberta-softmax --epochs 1 --evaluate-every 1 --num-train 64 "
     "--num-measured 4 --num-along 4 --width 16 --hidden 16 --heads 2 --depth 1 --vocab-size 300 "
@@ -224,6 +292,8 @@ def test_models_of_other_runs_are_measured_untrained_and_trained(
     assert rows[0]["relative_l2"]["worst"] != rows[1]["relative_l2"]["worst"]
     kinds = {cell["texts"] for cell in results["values"]["first_word"]}
     assert any("embeddings of RoBERTa" in kind for kind in kinds) == (model == "roberta-softmax")
+    stuck = {row["texts"] for row in results["values"]["stuck"]}
+    assert any("embeddings of RoBERTa" in kind for kind in stuck) == (model == "roberta-softmax")
 
 
 @pytest.mark.slow

@@ -145,7 +145,7 @@ def test_a_large_constant_without_a_barrier_is_found(monkeypatch):
 
 
 @pytest.mark.parametrize("incremental", [False, True])
-def test_a_large_constant_changes_no_number(incremental):
+def test_a_large_constant_changes_no_number(incremental, all_devices):
     """On all devices, whether the model closes over it or is given it."""
     table, x = numbers(300), np.random.default_rng(5).normal(size=(9, 6, WIDTH)).astype("float32")
 

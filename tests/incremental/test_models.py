@@ -139,7 +139,7 @@ def test_what_gains_nothing_takes_whole_passes():
 
 
 def test_explain_adds_up_to_the_plain_pass():
-    model = VISION["CNN"]
+    model = CNN(4, features=16, hidden=8)
     x = jnp.zeros((1, 16, 16, 1))
     variables = jax.eval_shape(model.init, KEY, x)
     noise = Perturbation(Patches(4), Gaussian(sigma=1.0))

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import jaxsens
-from jaxsens import Bits, Gaussian, Patches, Perturbation, Tokens
+from jaxsens import Ball, Bits, Gaussian, Patches, Perturbation, Tokens
 from jaxsens.core import runtime
 from jaxsens.measurement.arguments import checked_incremental
 from jaxsens.measurement.ragged import ragged_sensitivity
@@ -161,6 +161,27 @@ SHARPNESS = {
         "check": {"true", "numpy false"},
     },
 }
+WORST_CASE = {
+    "function": jaxsens.worst_case,
+    "given": {"apply_fn": linear, "params": jnp.ones((4, 2)), "x": X,
+              "perturbation": Perturbation(Bits(), Ball(1.0)), "key": KEY, "num_starts": 2,
+              "num_steps": 2},
+    "accepted": {
+        "x": {"halves"},
+        "key": {"key", "old key"},
+        "num_starts": WHOLE,
+        "num_steps": WHOLE,
+        "positions": {"all", "set", "short key", "old key"},
+        "context": {"none"},
+        "mask": {"none"},
+        "example_ids": {"none", "three ids"},
+        "incremental": {"true", "numpy false", "auto"},
+        "check": {"true", "numpy false"},
+        "chunk_bytes": WHOLE | {"none", "huge"},
+        "devices": {"none", "devices"},
+        "progress": {"none", "function", "unhashable", "edit", "class", "perturbation"},
+    },
+}  # fmt: skip
 EXPLAIN = {
     "function": jaxsens.explain,
     "given": {name: SENSITIVITY["given"][name] for name in ("apply_fn", "params", "x",
@@ -212,6 +233,7 @@ CALLS = {
     "sensitivity": SENSITIVITY,
     "sensitivity with context": WITH_CONTEXT,
     "sharpness": SHARPNESS,
+    "worst_case": WORST_CASE,
     "explain": EXPLAIN,
     "ragged_sensitivity": RAGGED,
     "into_buckets": BUCKETS,
@@ -243,6 +265,11 @@ CALLS = {
         {"low": REAL | {"negative", "huge"}, "high": REAL | {"negative", "huge"}},
     ),
     "Sphere": constructor(jaxsens.Sphere, {"radius": 1.0}, {"radius": REAL | {"huge"}}),
+    "Ball": constructor(
+        Ball,
+        {"radius": 1.0, "norm": "l2"},
+        {"radius": POSITIVE | {"huge"}},
+    ),
     "Relative": constructor(jaxsens.Relative, {"scale": 1.0}, {"scale": REAL | {"huge"}}),
     "Metric": constructor(
         jaxsens.Metric,

@@ -232,7 +232,8 @@ def _table(config: Config, extensions: Sequence[Extension], models: Sequence[Ret
     for size in sorted(config.generalisation_sizes):
         tried = [extension for extension in extensions if extension.partial.size == size]
         fits = [extension for extension in tried if extension.fits]
-        accuracy = over_seeds([e.other_accuracy for e in fits if e.open], (0.0, 1.0))
+        others = [extension for extension in fits if extension.open]
+        accuracy = over_functions(others, [extension.other_accuracy for extension in others])
 
         def mean_of(value: Callable[[Extension], float], of: list[Extension] = fits) -> str:
             return text_of(over_functions(of, [value(extension) for extension in of]), 2)

@@ -29,13 +29,16 @@ from jaxsens.reporting.run_folder import RunFolder
 from ..._common.figures import saved_figure
 from ..config import Config
 from ..functions import FUNCTIONS, LABELS, Function
-from ..measuring import NOISES, Noise
+from ..measuring import NOISES, Noise, Record, draws_of
 from ..outcome import PartFindings, over_seeds, text_of
+from ..partial_functions import TABLE_NOISES, Retrained, learned_extensions, retrained
 from ..stages import TrainedModel, points_of
 from ..training import finite_or_none
 from .scaling import scaling_models
 from .tradeoff import tradeoff_models
 
+#: The models that were trained on whole tables.
+_TABLES = "tables"
 #: What rounding of float32 sums may add to the left side: a share of the right, and a number.
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
 
@@ -45,13 +48,13 @@ class Pairs:
     """Models and their perturbed copies, for one noise.
 
     Attributes:
-      function: what they were trained on.
+      label: what they were trained on.
       noise: what was done to their weights.
       left: the left side of the inequality, for each pair.
       right: the right side.
     """
 
-    function: Function
+    label: str
     noise: Noise
     left: Float[np.ndarray, " k"]
     right: Float[np.ndarray, " k"]
@@ -67,7 +70,11 @@ def run(config: Config, folder: RunFolder) -> PartFindings:
     models = scaling_models(config, folder)
     if "tradeoff" in config.parts:
         models += tradeoff_models(config, folder)
+    tables = []
+    if "generalisation" in config.parts:
+        tables = retrained(config, folder, learned_extensions(config, folder))
     exact = [model for model in models if model.exact and model.finite]
+    exact_tables = [model for model in tables if model.exact and model.finite]
     if not exact:
         raise ValueError(
             f"inequality needs models that were measured on all 2ⁿ inputs; none of the lengths has "
@@ -76,12 +83,14 @@ def run(config: Config, folder: RunFolder) -> PartFindings:
     # Blow-up depends on weight decay more than on n: the table has the models of one decay.
     main = [model for model in exact if model.stage.startswith("scaling")]
     pairs = [pairs_of(exact, name, noise) for name in FUNCTIONS for noise in NOISES]
+    pairs += [table_pairs(exact_tables, noise) for noise in TABLE_NOISES]
     pairs = [each for each in pairs if len(each.left)]
+    num = len(exact) + len(exact_tables)
     total, violations = sum(len(p.left) for p in pairs), sum(p.violations for p in pairs)
     return PartFindings(
         summary=f"The inequality between sensitivity and sharpness holds for {total - violations} "
         f"of {total} pairs of a model and a perturbed copy.",
-        claims=(inequality_claim(exact, pairs),),
+        claims=(inequality_claim(num, pairs),),
         tables=(pairs_table(pairs), theorem_table(main, config.heads)),
         figures=(
             saved_figure(
@@ -97,43 +106,55 @@ def run(config: Config, folder: RunFolder) -> PartFindings:
         values={
             "pairs": total,
             "violations": violations,
-            "models": len(exact),
-            "models not measured on all inputs": len(models) - len(exact),
+            "models": num,
+            "models not measured on all inputs": len(models) + len(tables) - num,
         },
     )
 
 
-def sides(model: TrainedModel, noise: Noise) -> tuple[np.ndarray, np.ndarray]:
+def sides(
+    record: Record, n: int, noise: Noise, noises: Sequence[Noise] = NOISES
+) -> tuple[np.ndarray, np.ndarray]:
     """Both sides for every direction that leaves the outputs finite."""
-    clean, noisy = model.record["sensitivity"], model.draws("noisy_sensitivity", noise)
-    right = model.draws("change", noise)
+    clean = record["sensitivity"]
+    noisy, right = (draws_of(record, of, noise, noises) for of in ("noisy_sensitivity", "change"))
     finite = np.isfinite(noisy) & np.isfinite(right)
     # A sum of squares, but for rounding.
     roots = math.sqrt(max(0.0, clean)) - np.sqrt(np.maximum(noisy[finite], 0.0))
-    return roots**2 / model.n, right[finite]
+    return roots**2 / n, right[finite]
 
 
 def pairs_of(models: Sequence[TrainedModel], function: Function, noise: Noise) -> Pairs:
     """All pairs of a function and a noise."""
-    both = [sides(model, noise) for model in models if model.run.function == function]
+    mine = [model for model in models if model.run.function == function]
+    return _joined(LABELS[function], noise, [sides(m.record, m.n, noise) for m in mine])
+
+
+def table_pairs(models: Sequence[Retrained], noise: Noise) -> Pairs:
+    """All pairs of the models of `generalisation`, which were trained on whole tables."""
+    both = [sides(m.record, m.extension.num_bits, noise, TABLE_NOISES) for m in models]
+    return _joined(_TABLES, noise, both)
+
+
+def _joined(label: str, noise: Noise, both: Sequence[tuple[np.ndarray, np.ndarray]]) -> Pairs:
     left, right = zip(*both, strict=True) if both else ([np.zeros(0)], [np.zeros(0)])
-    return Pairs(function, noise, np.concatenate(left), np.concatenate(right))
+    return Pairs(label, noise, np.concatenate(left), np.concatenate(right))
 
 
-def inequality_claim(models: Sequence[TrainedModel], pairs: Sequence[Pairs]) -> Claim:
+def inequality_claim(num_models: int, pairs: Sequence[Pairs]) -> Claim:
     """Not one violation."""
     violations, total = sum(p.violations for p in pairs), sum(len(p.left) for p in pairs)
-    excess = max(float(np.max(p.left - p.right)) for p in pairs)
+    excess = max((float(np.max(p.left - p.right)) for p in pairs if len(p.left)), default=0.0)
     return Claim(
         statement="(√as(T_θ) − √as(T_θ+Δ))²/n ≤ E(T_θ+Δ − T_θ)² for every model and weight draw",
         paper="not in the paper; it explains the 1 of its Theorem 6",
-        measured=f"{violations} violations in {total} pairs of {len(models)} models; the left side "
+        measured=f"{violations} violations in {total} pairs of {num_models} models; the left side "
         f"exceeds the right by {excess:.2g} at the most (rounding: up to {RELATIVE:g} of the right "
         f"and {ABSOLUTE:g} are allowed)",
-        holds=violations == 0,
+        holds=total > 0 and violations == 0,
         values={"violations": violations, "pairs": total, "largest excess": excess},
         decided_by="violations",
-        num_seeds=len(models),
+        num_seeds=num_models,
     )
 
 
@@ -144,7 +165,7 @@ def pairs_table(pairs: Sequence[Pairs]) -> Table:
         ratio = each.left / np.maximum(each.right, 1e-30)
         rows.append(
             (
-                LABELS[each.function],
+                each.label,
                 each.noise,
                 len(each.left),
                 each.violations,
@@ -162,7 +183,8 @@ def pairs_table(pairs: Sequence[Pairs]) -> Table:
         ),
         rows=tuple(rows),
         note="Left: (√as(T_θ) − √as(T_θ+Δ))²/n. Right: E(T_θ+Δ − T_θ)², over all 2ⁿ inputs. All "
-        "runs, also those that did not learn.",
+        "runs, also those that did not learn. Tables: the models of `generalisation` that were "
+        "trained on whole tables.",
     )
 
 
@@ -213,13 +235,13 @@ def draw(models: Sequence[TrainedModel], pairs: Sequence[Pairs]) -> Drawing:
     """The bound against the change, and Fourier weight by degree."""
     fig = new_figure(9.6, 4.0)
     across, degrees = fig.subplots(1, 2)
-    colors = dict(zip(FUNCTIONS, PALETTE, strict=False))
+    colors = dict(zip((*LABELS.values(), _TABLES), PALETTE, strict=False))
     smallest = 1e-6
     # PARITY last, on top.
     for each in reversed([p for p in pairs if p.noise == "sphere"]):
-        look = {"color": colors[each.function], "markersize": 3, "alpha": 0.4}
+        look = {"color": colors[each.label], "markersize": 3, "alpha": 0.4}
         left = np.maximum(each.left, smallest)
-        across.plot(each.right, left, "o", **look, label=LABELS[each.function])
+        across.plot(each.right, left, "o", **look, label=each.label)
     ends = np.array([smallest, 10.0])
     across.plot(ends, ends, color=GREY, linewidth=1)
     across.set(
@@ -242,7 +264,7 @@ def draw(models: Sequence[TrainedModel], pairs: Sequence[Pairs]) -> Drawing:
                 weights.mean(axis=0),
                 style,
                 marker="o",
-                color=colors[name],
+                color=colors[LABELS[name]],
                 label=f"{LABELS[name]}, n = {longest}" if style == "-" else None,
             )
     degrees.set(xlabel="Degree k", ylabel="Fourier weight W^k", ylim=(0, None))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.stats import spearmanr
 
-from jaxsens.core.intervals import Interval, independent_difference
+from jaxsens.core.intervals import REAL_LINE, Interval, independent_difference
 from jaxsens.reporting.results import Claim
 
 from ..._common.claims import number_or_none
@@ -18,6 +18,9 @@ from ..stages import Point
 from ..training import finite_or_none
 
 Points = Sequence[Point]
+
+#: Where rank correlations lie.
+_RANKS = (-1.0, 1.0)
 
 
 def claims_of(points: Points, config: Config) -> list[Claim]:
@@ -63,24 +66,28 @@ def slope_claim(points: Points, kind: str) -> Claim:
 
 
 def slopes_claim(points: Points, kind: str) -> Claim:
-    """PARITY against each other function."""
+    """PARITY against each other function; the one that comes nearest decides."""
     slopes = {name: slope_of(points, name, kind) for name in ("parity", *CONTROLS)}
     parity = slopes.pop("parity")
-    steepest = max(slopes, key=lambda name: np.nan_to_num(slopes[name].mean, nan=-np.inf))
-    difference = independent_difference(parity, slopes[steepest])
+    differences = {name: independent_difference(parity, each) for name, each in slopes.items()}
+    # A function that no seed learnt at two lengths has no slope, and nothing to compare with.
+    known = {name: each for name, each in differences.items() if not math.isnan(each.mean)}
+    nearest = min(known, key=lambda name: known[name].low, default=None)
+    difference = known[nearest] if nearest else Interval(math.nan, *REAL_LINE)
     texts = ", ".join(f"{LABELS[name]} {text_of(slope, 4)}" for name, slope in slopes.items())
+    which = f"less {LABELS[nearest]}" if nearest else "less any of them"
     return Claim(
         statement="Sharpness rises faster for PARITY than for MAJORITY, FIRST and MEAN",
         paper=str(paper.H1),
-        measured=f"a bit: PARITY {text_of(parity, 4)}, {texts}; PARITY less the steepest of them "
+        measured=f"a bit: PARITY {text_of(parity, 4)}, {texts}; PARITY {which} "
         f"{text_of(difference, 4)}",
-        holds=difference.low > 0,
+        holds=len(known) == len(slopes) and difference.low > 0,
         values={
             "slope of PARITY": number_or_none(parity.mean),
             **{f"slope of {LABELS[name]}": number_or_none(s.mean) for name, s in slopes.items()},
-            "difference to the steepest": number_or_none(difference.mean),
+            "difference to the nearest": number_or_none(difference.mean),
         },
-        decided_by="difference to the steepest",
+        decided_by="difference to the nearest",
         interval=_ends(difference),
         num_seeds=_num_seeds(points, "parity"),
     )
@@ -94,17 +101,45 @@ def rank_claim(points: Points, kind: str) -> Claim:
         if point.function == "parity"
         for model in point.learnt
     ]
-    varied = len({n for n, _ in pairs}) > 1
-    value = float(spearmanr(*zip(*pairs, strict=True)).statistic) if varied else math.nan
+    value, of_seeds = _rank_correlation(pairs), over_seeds(_seed_correlations(points, kind), _RANKS)
     return Claim(
         statement=f"PARITY: rank correlation of n and sharpness above {paper.LEAST_CORRELATION}",
         paper=str(paper.H1),
-        measured=f"{value:.2f} over {len(pairs)} runs that learnt",
+        measured=f"{value:.2f} over {len(pairs)} runs that learnt; within a seed "
+        f"{text_of(of_seeds, 2)}",
         holds=value > paper.LEAST_CORRELATION,
-        values={"rank correlation": number_or_none(value), "runs": len(pairs)},
+        values={
+            "rank correlation": number_or_none(value),
+            "runs": len(pairs),
+            "mean within a seed": number_or_none(of_seeds.mean),
+            "its interval over seeds": of_seeds.ends,
+        },
         decided_by="rank correlation",
         num_seeds=len(pairs),
     )
+
+
+def _rank_correlation(pairs: Sequence[tuple[int, float]]) -> float:
+    """Spearman's; nan if all runs have one length."""
+    varied = len({n for n, _ in pairs}) > 1
+    return float(spearmanr(*zip(*pairs, strict=True)).statistic) if varied else math.nan
+
+
+def _seed_correlations(points: Points, kind: str) -> list[float]:
+    """The same within each seed of PARITY that learnt three lengths: two are always ±1."""
+    by_seed: dict[int, list[tuple[int, float]]] = {}
+    for point in points:
+        for model in point.learnt if point.function == "parity" else []:
+            by_seed.setdefault(model.run.seed, []).append((point.n, model.sharpness(kind)))
+    return [_rank_correlation(pairs) for pairs in by_seed.values() if len(pairs) > 2]
+
+
+def _ratio(top: Sequence[float], bottom: Sequence[float]) -> Interval:
+    """The ratio of two geometric means over seeds, with its interval."""
+    if not len(top) or not len(bottom) or min(*top, *bottom) <= 0:
+        return Interval(math.nan, 0.0, math.inf)
+    difference = independent_difference(over_seeds(np.log(top)), over_seeds(np.log(bottom)))
+    return Interval(*(float(np.exp(each)) for each in difference))
 
 
 def ratio_claim(points: Points, kind: str) -> Claim:
@@ -117,14 +152,26 @@ def ratio_claim(points: Points, kind: str) -> Claim:
     common = sorted(n for n in parity if parity[n] and majority.get(n))
     ratios = [float(np.mean(parity[n]) / np.mean(majority[n])) for n in common]
     mean = float(np.mean(ratios)) if ratios else math.nan
-    each = ", ".join(f"{r:.1f} at n = {n}" for n, r in zip(common, ratios, strict=True))
+    by_logs = {n: _ratio(parity[n], majority[n]) for n in common}
+    each = ", ".join(
+        f"{r:.1f} at n = {n} (of geometric means {text_of(by_logs[n], 1)})"
+        for n, r in zip(common, ratios, strict=True)
+    )
+    missing = sorted(n for n in majority if n in parity and n not in common)
+    if missing:
+        each += f"; not learnt at n = {', '.join(map(str, missing))}"
     return Claim(
         statement=f"PARITY is at least {paper.LEAST_RATIO:g} times as sharp as MAJORITY from "
         f"n = {paper.RATIO_FROM} on, in the mean",
         paper=str(paper.H1),
         measured=f"ratio of means {each}; in the mean {mean:.2f}" if ratios else "no such length",
         holds=mean >= paper.LEAST_RATIO,
-        values={"mean ratio": number_or_none(mean), "lengths": common, "ratios": ratios},
+        values={
+            "mean ratio": number_or_none(mean),
+            "lengths": common,
+            "ratios": ratios,
+            "intervals of ratios of geometric means": [_plain_ends(i) for i in by_logs.values()],
+        },
         decided_by="mean ratio",
         num_seeds=sum(len(parity[n]) + len(majority[n]) for n in common),
     )
@@ -139,17 +186,22 @@ def control_claims(points: Points, kind: str, sweep: str = "") -> list[Claim]:
         ends = [[model.sharpness(kind) for model in point.learnt] for point in (first, last)]
         means = [float(np.mean(each)) if each else math.nan for each in ends]
         factor = max(means[1] / means[0], means[0] / means[1]) if all(ends) else math.nan
+        change = _ratio(ends[1], ends[0])
         claims.append(
             Claim(
                 statement=f"{LABELS[name]}{sweep}: sharpness changes by less than a factor of "
                 f"{paper.LARGEST_CHANGE:g} from n = {first.n} to {last.n}",
                 paper=str(paper.H1),
-                measured=f"{means[0]:.3f} to {means[1]:.3f}, a factor of {factor:.2f}",
+                measured=f"{means[0]:.3f} to {means[1]:.3f}, a factor of {factor:.2f}; last over "
+                f"first, of geometric means, {text_of(change, 2)}"
+                if all(ends)
+                else "no run learnt it at one of the two lengths",
                 holds=factor < paper.LARGEST_CHANGE,
                 values={
                     f"n = {first.n}": number_or_none(means[0]),
                     f"n = {last.n}": number_or_none(means[1]),
                     "factor": number_or_none(factor),
+                    "interval of last over first, geometric means": _plain_ends(change),
                 },
                 decided_by="factor",
                 num_seeds=sum(map(len, ends)),
@@ -219,12 +271,36 @@ def paper_size_claims(points: Points, kind: str) -> list[Claim]:
                 num_seeds=_num_seeds(points, name),
             )
         )
+        slopes = [slope_of(points, each, kind) for each in (name, "parity")]
+        share = slopes[0].mean / slopes[1].mean
+        claims.append(
+            Claim(
+                statement=f"{LABELS[name]}: sharpness rises with n at most {paper.PAPER_SHARE:g} "
+                "times as fast as for PARITY",
+                paper=str(paper.H1),
+                measured=f"a bit {text_of(slopes[0], 5)} against {text_of(slopes[1], 5)}",
+                holds=slopes[1].mean > 0 and share <= paper.PAPER_SHARE,
+                values={
+                    LABELS[name]: number_or_none(slopes[0].mean),
+                    "PARITY": number_or_none(slopes[1].mean),
+                    "share": number_or_none(share),
+                    "interval of the first": _plain_ends(slopes[0]),
+                    "interval of the second": _plain_ends(slopes[1]),
+                },
+                decided_by="share",
+                num_seeds=_num_seeds(points, name),
+            )
+        )
     return claims
 
 
 def _num_seeds(points: Points, function: Function) -> int:
     seeds = {m.run.seed for p in points if p.function == function for m in p.learnt}
     return max(1, len(seeds))
+
+
+def _plain_ends(interval: Interval) -> list[float | None]:
+    return [end if math.isfinite(end) else None for end in interval.ends]
 
 
 def _ends(interval: Interval) -> tuple[float, float] | None:

@@ -2,11 +2,13 @@
 
 Rows are a function, a weight decay and a learning rate; within a row and seed the length is the
 only difference. (In the released sweeps every run draws a learning rate of its own.)
+
+Intervals are over seeds: all rows of a seed start from the same weights.
 """
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +38,11 @@ class Row(NamedTuple):
     function: Function
     weight_decay: float
     learning_rate: float
+
+    @property
+    def place(self) -> str:
+        """Decay and rate, in words."""
+        return f"decay {self.weight_decay:g}, rate {self.learning_rate:g}"
 
 
 Models = Sequence[TrainedModel]
@@ -90,46 +97,57 @@ def log_blowup(model: TrainedModel) -> float:
     return math.log10(model.record["blowup_released"])
 
 
-def correlations(models: Models, function: Function) -> list[float]:
-    """Of norm and log blow-up over weight decays: one for each length, rate and seed.
+def correlations(models: Models, function: Function) -> dict[int, float]:
+    """Of norm and log blow-up over weight decays: for each seed the mean over lengths and rates.
 
-    Only runs that learnt; fewer than three have none.
+    Only runs that learnt; fewer than three of a seed, length and rate have none.
     """
     groups: dict[tuple[int, float, int], list[TrainedModel]] = {}
     for model in models:
         if model.run.function == function and model.learnt:
             key = (model.n, model.run.learning_rate, model.run.seed)
             groups.setdefault(key, []).append(model)
-    return [
-        float(np.corrcoef([norm(m) for m in each], [log_blowup(m) for m in each])[0, 1])
-        for each in groups.values()
+    return _means_by_seed(
+        (seed, float(np.corrcoef([norm(m) for m in each], [log_blowup(m) for m in each])[0, 1]))
+        for (_, _, seed), each in groups.items()
         if len(each) > 2
-    ]
+    )
 
 
 def slopes_by_row(
     models: Models, function: Function, measure: Callable[[TrainedModel], float]
-) -> dict[Row, list[float]]:
-    """Growth per bit of a measure: in each row, one for every seed that learnt two lengths."""
+) -> dict[Row, dict[int, float]]:
+    """Growth per bit of a measure: in each row, one for every seed that learnt two lengths.
+
+    A row in which no seed did is there, and empty.
+    """
+    found: dict[Row, dict[int, float]] = {
+        _row_of(model): {} for model in models if model.run.function == function
+    }
     groups: dict[tuple[Row, int], list[TrainedModel]] = {}
     for model in models:
         if model.run.function == function and model.learnt:
-            row = Row(function, model.run.weight_decay, model.run.learning_rate)
-            groups.setdefault((row, model.run.seed), []).append(model)
-    found: dict[Row, list[float]] = {}
-    for (row, _), each in groups.items():
+            groups.setdefault((_row_of(model), model.run.seed), []).append(model)
+    for (row, seed), each in groups.items():
         if len(each) > 1:
             slope = np.polyfit([m.n for m in each], [measure(m) for m in each], 1)[0]
-            found.setdefault(row, []).append(float(slope))
+            found[row][seed] = float(slope)
     return found
+
+
+def shifts_by_seed(
+    models: Models, function: Function, measure: Callable[[TrainedModel], float]
+) -> dict[int, float]:
+    """The growth per bit of each seed, the mean over its rows: these share first weights."""
+    rows = slopes_by_row(models, function, measure).values()
+    return _means_by_seed(item for slopes in rows for item in slopes.items())
 
 
 def shift_of(
     models: Models, function: Function, measure: Callable[[TrainedModel], float]
 ) -> Interval:
-    """The mean growth per bit over rows and seeds."""
-    rows = slopes_by_row(models, function, measure).values()
-    return over_seeds([slope for slopes in rows for slope in slopes])
+    """The mean growth per bit, with an interval over seeds."""
+    return over_seeds([*shifts_by_seed(models, function, measure).values()])
 
 
 def tradeoff_claims(models: Models, functions: Sequence[Function]) -> list[Claim]:
@@ -137,13 +155,13 @@ def tradeoff_claims(models: Models, functions: Sequence[Function]) -> list[Claim
     claims = []
     for name in functions:
         each = correlations(models, name)
-        mean = over_seeds(each, (-1.0, 1.0))
+        mean = over_seeds([*each.values()], (-1.0, 1.0))
         claims.append(
             Claim(
                 statement=f"{LABELS[name]}: norm and log blow-up anti-correlate over weight decays",
                 paper=str(paper.H2),
-                measured=f"correlation {text_of(mean, 2)}, mean of {len(each)} (a length, rate and "
-                "seed each)",
+                measured=f"correlation {text_of(mean, 2)}, over {len(each)} seeds, each with the "
+                "mean of its lengths and rates",
                 holds=mean.high < 0,
                 values={"correlation": number_or_none(mean.mean)},
                 decided_by="correlation",
@@ -158,21 +176,26 @@ def shift_claims(models: Models, functions: Sequence[Function]) -> list[Claim]:
     """H2, second half: PARITY's curve shifts outward with n, the others' do not."""
     if "parity" not in functions:
         return []
-    rows = {row: over_seeds(s) for row, s in slopes_by_row(models, "parity", norm).items()}
-    parity = shift_of(models, "parity", norm)
-    smallest = min((each.mean for each in rows.values()), default=math.nan)
-    texts = (f"{each.mean:+.3f} at decay {row.weight_decay:g}" for row, each in rows.items())
-    num = sum(map(len, slopes_by_row(models, "parity", norm).values()))
+    rows = slopes_by_row(models, "parity", norm)
+    means = {row: float(np.mean([*each.values()])) for row, each in rows.items() if each}
+    parity, num = shift_of(models, "parity", norm), len(shifts_by_seed(models, "parity", norm))
+    smallest = min(means.values(), default=math.nan)
+    texts = (
+        f"{means[row]:+.3f} at {row.place}" if row in means else f"not learnt at {row.place}"
+        for row in rows
+    )
     claims = [
         Claim(
             statement="PARITY: at equal decay and rate the weight norm grows with n, in every row",
             paper=str(paper.H2),
-            measured=f"per bit {', '.join(texts)}; in the mean {text_of(parity)}",
-            holds=smallest > 0,
+            measured=f"per bit {', '.join(texts)}; in the mean {text_of(parity)}, over {num} seeds",
+            holds=len(means) == len(rows) and smallest > 0,
             values={
                 "smallest of the rows": number_or_none(smallest),
+                "rows": len(rows),
+                "rows in which a seed learnt two lengths": len(means),
                 "mean": number_or_none(parity.mean),
-                "half of its interval": number_or_none(parity.half_width) if num > 1 else None,
+                "interval of the mean": _ends(parity),
             },
             decided_by="smallest of the rows",
             num_seeds=max(1, num),
@@ -205,8 +228,7 @@ def table_of(models: Models) -> Table:
     """Every row and length."""
     groups: dict[tuple[Row, int], list[TrainedModel]] = {}
     for model in models:
-        row = Row(model.run.function, model.run.weight_decay, model.run.learning_rate)
-        groups.setdefault((row, model.n), []).append(model)
+        groups.setdefault((_row_of(model), model.n), []).append(model)
     rows: list[tuple[Cell, ...]] = []
     for (row, n), each in sorted(groups.items(), key=lambda item: (*item[0][0], item[0][1])):
         learnt = [model for model in each if model.learnt]
@@ -236,6 +258,22 @@ def table_of(models: Models) -> Table:
         "without positions. Released: Π max 1/std over both norms of every layer; the definition "
         "has Π (1 + max 1/√(variance + ε)).",
     )
+
+
+def _row_of(model: TrainedModel) -> Row:
+    return Row(model.run.function, model.run.weight_decay, model.run.learning_rate)
+
+
+def _means_by_seed(values: Iterable[tuple[int, float]]) -> dict[int, float]:
+    """One value for each seed: what a seed's runs share makes them no independent draws."""
+    groups: dict[int, list[float]] = {}
+    for seed, value in values:
+        groups.setdefault(seed, []).append(value)
+    return {seed: float(np.mean(each)) for seed, each in groups.items()}
+
+
+def _ends(interval: Interval) -> list[float | None]:
+    return [end if math.isfinite(end) else None for end in interval.ends]
 
 
 @styled

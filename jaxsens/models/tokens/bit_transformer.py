@@ -47,7 +47,11 @@ class BitTransformer(nn.Module):
 
     @nn.compact
     def __call__(
-        self, bits: Int[Array, "b n"], visible: Bool[Array, "b n"] | None = None
+        self,
+        bits: Int[Array, "b n"],
+        visible: Bool[Array, "b n"] | None = None,
+        *,
+        every_position: bool = False,
     ) -> Float[Array, " b"]:
         """One number per input.
 
@@ -55,6 +59,8 @@ class BitTransformer(nn.Module):
           bits: the inputs.
           visible: which bits belong to the input, where inputs are shorter than n; at least one.
             It is read at the last of them.
+          every_position: whether the last layer computes positions that are not read. The output
+            is the same; layer-norm blow-up, a maximum over all positions, needs them.
         """
         layer, half = Layer(self.width, self.heads), self.width // 2
         init = nn.initializers.normal(1.0)
@@ -64,9 +70,10 @@ class BitTransformer(nn.Module):
         x = FirstLayer(layer, name="layer_0")(table, bits, visible)
         for index in range(1, self.layers):
             # Nothing after the last layer reads another position.
-            queries = _last(x, visible) if index == self.layers - 1 else x
+            whole = every_position or index < self.layers - 1
+            queries = x if whole else _last(x, visible)
             x = EncoderLayer(layer, name=f"layer_{index}")(x, queries, visible)
-        read = x if self.layers > 1 else _last(x, visible)
+        read = _last(x, visible) if every_position or self.layers == 1 else x
         return layer.dense(1, "head")(read[:, 0])[:, 0]
 
 

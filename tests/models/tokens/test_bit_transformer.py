@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxsens
 from jaxsens.models.layers.post_norm import EncoderLayer, FirstLayer, Layer
 from jaxsens.models.tokens.bit_transformer import (
     POSITIONS,
@@ -52,6 +53,24 @@ def test_reading_one_position_is_computing_all_of_them():
     more = longer.apply({"params": {**params, "layer_2": ones}}, BITS)
     # Its norms standardise what layer_1 gives, which starts with scale 1 and bias 0: a fixed point.
     np.testing.assert_allclose(model.apply(variables, BITS), more, atol=2e-5)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("shorter", [False, True])
+def test_positions_that_are_not_read_change_nothing_but_blowup(layers, shorter):
+    model = BitTransformer(7, 16, layers)
+    visible = (jnp.arange(7)[None] < 5) | jnp.zeros_like(BITS, bool) if shorter else None
+    variables = model.init(KEY, BITS)
+    outputs = [model.apply(variables, BITS, visible, every_position=on) for on in (False, True)]
+    np.testing.assert_allclose(*outputs, atol=1e-5)
+    gains = [
+        jaxsens.blowup(model, variables, BITS, visible, every_position=on) for on in (False, True)
+    ]
+    assert {gain.shape[1] for gain in gains[1].gains.values()} == {7}
+    for name, gain in gains[0].gains.items():
+        full = gains[1].gains[name]
+        read = full if gain.shape[1] == 7 else full[:, 4:5] if shorter else full[:, -1:]
+        np.testing.assert_allclose(gain, read, rtol=1e-3)
 
 
 def test_a_layer_by_tables_is_the_layer_itself():
