@@ -23,7 +23,7 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(call install,.[dev])
+	$(call install,.[dev,jobs-test])
 	@touch $@
 
 vision: $(VENV)/.installed

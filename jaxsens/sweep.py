@@ -45,17 +45,13 @@ INDEX_VARIABLES = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
 _MOST_JOBS = 1_000
 
 
-class UsageError(Exception):
-    """Bad arguments or files; the message is for the user."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        with signals.leaving_on_signals(), failures.logged(expected=(UsageError,)):
+        with signals.leaving_on_signals(), failures.logged(expected=(failures.UsageError,)):
             return _main(arguments)
-    except UsageError as error:
+    except failures.UsageError as error:
         say(str(error))
         return EXIT_USAGE
     except failures.UnforeseenError as error:
@@ -81,7 +77,9 @@ def _main(arguments: list[str]) -> int:
         print(_collected(options, cells))
         return 0
     if index is not None:
-        return running.run_one(cells[index], data_dir=options.data_dir)
+        # JAX would take the number of the cell for that of a process, and wait for the others.
+        hidden = () if options.index is not None else ("JOB_COMPLETION_INDEX",)
+        return running.run_one(cells[index], data_dir=options.data_dir, hidden=hidden)
     status = running.run_all(cells, jobs=options.jobs, data_dir=options.data_dir)
     if any(state_of(cell).results for cell in cells):
         print(_collected(options, cells))
@@ -101,7 +99,7 @@ def _usage() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:
-        raise UsageError(str(error)) from error
+        raise failures.UsageError(str(error)) from error
 
 
 def _index(given: int | None, environment: Mapping[str, str], num_cells: int) -> int | None:

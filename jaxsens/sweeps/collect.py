@@ -1,9 +1,10 @@
 """One page over all cells of a sweep: what holds with which seed, means over seeds, links.
 
 Cells that differ by their seed alone are a group. Each claim of a group has one column a seed, and
-each number that its claims compare has its mean over the seeds with Student's 95 % interval: of
-other seeds, not of other examples, which the intervals in the reports are about. Experiments that
-run many seeds themselves have their own intervals over them in their reports.
+each estimate among its results, and each number that its claims compare, has its mean over the
+seeds with Student's 95 % interval: of other seeds, not of other examples, which the intervals in
+the reports are about. Experiments that run many seeds themselves have their own intervals over them
+in their reports.
 
 Assumption: a claim has the same statement with every seed. One whose words depend on the seed is
 shown once for each of its wordings.
@@ -13,7 +14,7 @@ import dataclasses
 import math
 import os
 import urllib.parse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ class ClaimRow:
 
 @dataclasses.dataclass(frozen=True)
 class NumberRow:
-    """A number that claims compare: its value with each seed, its mean and interval over them."""
+    """A number: its value with each seed, its mean and interval over them."""
 
     name: str
     values: tuple[str, ...]
@@ -80,13 +81,21 @@ class NumberRow:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """The finished cells that differ by their seed alone."""
+    """The finished cells that differ by their seed alone.
+
+    Attributes:
+      title: what they share.
+      summary: the title of their results.
+      rows: the cells.
+      claims: their claims.
+      tables: titles, and the numbers under them.
+    """
 
     title: str
     summary: str
     rows: tuple[Row, ...]
     claims: tuple[ClaimRow, ...]
-    numbers: tuple[NumberRow, ...]
+    tables: dict[str, tuple[NumberRow, ...]]
 
 
 def collect(name: str, cells: Sequence[Cell], page: Path) -> str:
@@ -127,19 +136,36 @@ def _words(rows: Iterable[Row]) -> list[str]:
 
 def _group(title: str, rows: tuple[Row, ...]) -> Group:
     """What the cells of a group say of each claim and number, in the order of their seeds."""
-    claims = [
-        {c.statement: c for c in row.state.results.claims} for row in rows if row.state.results
-    ]
+    results = [row.state.results for row in rows if row.state.results is not None]
+    claims = [{claim.statement: claim for claim in each.claims} for each in results]
     statements = list(dict.fromkeys(statement for each in claims for statement in each))
     found = [[each.get(statement) for each in claims] for statement in statements]
-    first = rows[0].state.results
     return Group(
         title=title,
-        summary=first.title if first else "",
+        summary=results[0].title,
         rows=rows,
         claims=tuple(map(_claim_row, statements, found)),
-        numbers=tuple(_number_rows(statements, found)),
+        tables={
+            "Estimates": tuple(_estimate_rows([each.values for each in results])),
+            "Numbers that the claims compare": tuple(_number_rows(statements, found)),
+        },
     )
+
+
+def _estimate_rows(values: Sequence[dict[str, Any]]) -> Iterator[NumberRow]:
+    """Every estimate among the results: what has a mean."""
+    found = [dict(_means(each)) for each in values]
+    for name in dict.fromkeys(name for each in found for name in each):
+        yield _number_row(name, [each.get(name) for each in found])
+
+
+def _means(values: dict[str, Any], name: str = "") -> Iterator[tuple[str, float]]:
+    mean = _number(values.get("mean"))
+    if mean is not None:
+        yield name, mean
+    for key, inner in values.items():
+        if isinstance(inner, dict):
+            yield from _means(inner, f"{name}, {key}" if name else key)
 
 
 def _claim_row(statement: str, claims: Sequence[Claim | None]) -> ClaimRow:

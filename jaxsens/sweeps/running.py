@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -77,9 +77,15 @@ def run_all(cells: Sequence[Cell], *, jobs: int = 1, data_dir: Path | None = Non
     return EXIT_FAILED if any(statuses) else 0
 
 
-def run_one(cell: Cell, *, data_dir: Path | None = None) -> int:
-    """Runs one cell, for a scheduler: its output is this process's, and so is its exit status."""
-    children = _Children()
+def run_one(cell: Cell, *, data_dir: Path | None = None, hidden: Collection[str] = ()) -> int:
+    """Runs one cell, for a scheduler: its output is this process's, and so is its exit status.
+
+    Args:
+      cell: the cell.
+      data_dir: where datasets are.
+      hidden: variables that the run does not get, because they speak of the cells.
+    """
+    children = _Children(hidden)
     with signals.before_leaving(children.end):
         run = _Run(cell, children, data_dir, to_log=False)
         return run.close()
@@ -140,13 +146,15 @@ class _Run:
 class _Children:
     """The processes that this one started; after `end`, from another thread, no more are."""
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: Collection[str] = ()) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._lock, self._leaving = threading.Lock(), False
+        self._environment = {**os.environ, signals.PARENT_VARIABLE: str(os.getpid())}
+        for name in hidden:
+            self._environment.pop(name, None)
 
     def start(self, command: Sequence[str], output: IO[bytes] | int) -> "subprocess.Popen[bytes]":
         """Starts a process whose stdout and stderr go to `output`."""
-        environment = {**os.environ, signals.PARENT_VARIABLE: str(os.getpid())}
         with self._lock:
             if not self._leaving:
                 process = subprocess.Popen(
@@ -154,7 +162,7 @@ class _Children:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env=environment,
+                    env=self._environment,
                 )
                 self._processes.append(process)
                 return process

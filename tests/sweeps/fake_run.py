@@ -27,6 +27,7 @@ def main(words):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({"experiment": "spectrum", "config": config}))
     print("a line of output", flush=True)
+    print("JOB_COMPLETION_INDEX" in os.environ, flush=True)
     if seed == 11:
         print("jaxsens: training diverged at step 2", file=sys.stderr)
         return 1
@@ -57,7 +58,7 @@ def results(seed, config):
         "claims": [claim],
         "tables": [],
         "figures": [],
-        "values": {},
+        "values": {"cnn": {"mean": 0.5 + seed, "noisy": {"mean": 1.0}, "low": 0.0}, "mean": None},
         "experiment": "spectrum",
         "config": config,
         "environment": {},

@@ -12,6 +12,8 @@ from jaxsens.sweep import main
 from jaxsens.sweeps.cells import read_cells, sweep_names
 
 RUNS = Path("runs")
+JOBS = Path(__file__).resolve().parents[2] / "jobs"
+JOB_FILES = ("sweep-job.yaml", "slurm-array.sbatch")
 
 
 @pytest.fixture(autouse=True)
@@ -74,11 +76,15 @@ def test_labels_have_what_differs():
 
 def test_the_named_sweeps_have_every_experiment():
     assert sweep_names() == ["paper", "quick", "small"]
-    for name in sweep_names():
-        cells = read_cells(name, RUNS)
-        assert {cell.experiment for cell in cells} == set(experiment_names())
-        assert {cell.preset for cell in cells} == {name}
-    assert len(read_cells("quick", RUNS)) == len(experiment_names())
+    cells = {name: read_cells(name, RUNS) for name in sweep_names()}
+    for name, found in cells.items():
+        assert {cell.experiment for cell in found} == set(experiment_names())
+        assert {cell.preset for cell in found} == {name}
+    assert len(cells["quick"]) == len(experiment_names())
+    # jobs/ has scripts for the sweep `paper`.
+    job, array = ((JOBS / name).read_text("utf-8") for name in JOB_FILES)
+    assert f"completions: {len(cells['paper'])} " in job
+    assert f"--array=0-{len(cells['paper']) - 1}%" in array
 
 
 BAD = {

@@ -99,7 +99,8 @@ def test_a_scheduler_gets_the_exit_status_of_its_cell(seed, status, sweep_of, ca
     assert (state_of(cells[1]).word == "failed") == (status in (1, 2))
     assert state_of(cells[0]).word == "not begun"
     if seed != 12:
-        assert "a line of output" in capfd.readouterr().out
+        # The number of the cell is not that of a process.
+        assert "a line of output\nFalse\n" in capfd.readouterr().out
 
 
 def test_status_touches_nothing(sweep_of, tmp_path, capsys):
@@ -203,6 +204,9 @@ def test_the_page_has_claims_by_seed_means_with_intervals_and_links(sweep_of, ca
     assert page.read_text() == text
     # Student's interval of 0.1, 0.2, 0.3: 0.2 ± 4.303·0.1/√3.
     assert '0.2</td><td class="number">-0.04841 to 0.4484' in text
+    # The estimates 0.5, 1.5, 2.5, and one that is the same with every seed.
+    assert '1.5</td><td class="number">-0.9841 to 3.984' in text
+    assert '<th scope="row">cnn, noisy</th>' in text
     assert text.count("✓ yes") == 2
     assert text.count("✗ no") == 1
     assert "2 of 3" in text
