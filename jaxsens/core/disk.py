@@ -109,7 +109,8 @@ class Disk(Storage):
 
     def folders(self, last: str) -> list[str]:
         """As `Storage.folders`: whatever is not under a temporary name."""
-        return [entry.name for entry in self._path.glob("*") if entry.is_dir()]
+        found = (entry for entry in self._path.glob("*") if entry.is_dir())
+        return sorted(entry.name for entry in found if not entry.name.startswith("."))
 
     @contextlib.contextmanager
     def new_folder(self, name: str, last: str) -> Iterator[Path]:

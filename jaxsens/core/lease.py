@@ -64,7 +64,7 @@ class Lease:
         except ChangedError:
             raise _in_use(folder, "another process, which was first") from None
         # Patience would keep a request going after somebody else has taken over.
-        self._bucket = Bucket(bucket.name, patience=0)
+        self._bucket = Bucket(bucket.name, patience=0.0)
         self._thread = threading.Thread(target=self._renew, daemon=True, name="jaxsens-lease")
         self._thread.start()
 
