@@ -16,7 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 from jaxsens.cli import failures, flags, processes, signals
@@ -24,7 +24,7 @@ from jaxsens.cli.command import reproduce
 from jaxsens.cli.discovery import experiment_names, listing, load_experiment
 from jaxsens.cli.experiment import Experiment
 from jaxsens.cli.flags import Options, resolved
-from jaxsens.core import fingerprint, hosts, runtime
+from jaxsens.core import fingerprint, hosts, runtime, storage
 from jaxsens.data import DatasetNotFoundError
 from jaxsens.reporting import report, run_identity
 from jaxsens.reporting.machine import environment
@@ -99,12 +99,12 @@ def _main(arguments: list[str]) -> int:
 def _run(experiment: Experiment, options: Options, config: Any) -> int:
     started = time.monotonic()
     fields = dataclasses.asdict(config)
-    path = options.workdir or default_folder(options.exp, fields)
+    path: PurePath = options.workdir or default_folder(options.exp, fields)
     hosts.require_same(
         {"--exp": options.exp, "--workdir": str(path), **plain(fields, "config")}, _other_arguments
     )
     with _usage():
-        finished = hosts.from_first(lambda: (path / "results.json").exists())
+        finished = hosts.from_first(lambda: storage.at(path).exists("results.json"))
     if finished:
         results = _show(experiment, options, config, path)
     else:
@@ -114,7 +114,7 @@ def _run(experiment: Experiment, options: Options, config: Any) -> int:
     return 0
 
 
-def _print(results: Results, path: Path, finished: bool, started: float) -> None:
+def _print(results: Results, path: PurePath, finished: bool, started: float) -> None:
     for table in results.tables:
         print(table.as_text(), end="\n\n")
     for claim in results.claims:
@@ -139,7 +139,7 @@ def _other_data(there: dict[str, str], here: dict[str, str]) -> str:
     )
 
 
-def _make(experiment: Experiment, options: Options, config: Any, path: Path) -> Results:
+def _make(experiment: Experiment, options: Options, config: Any, path: PurePath) -> Results:
     """Runs the experiment to its end, or goes on where it was."""
     with contextlib.ExitStack() as stack:
         with _usage():
@@ -176,7 +176,7 @@ def _make(experiment: Experiment, options: Options, config: Any, path: Path) -> 
     return results
 
 
-def _show(experiment: Experiment, options: Options, config: Any, path: Path) -> Results:
+def _show(experiment: Experiment, options: Options, config: Any, path: PurePath) -> Results:
     """What `_show_here` gives in process 0."""
     if hosts.num_processes() == 1:
         return _show_here(experiment, options, config, path)
@@ -187,7 +187,7 @@ def _show(experiment: Experiment, options: Options, config: Any, path: Path) -> 
     return Results.from_json(hosts.from_first(shown))
 
 
-def _show_here(experiment: Experiment, options: Options, config: Any, path: Path) -> Results:
+def _show_here(experiment: Experiment, options: Options, config: Any, path: PurePath) -> Results:
     """The results of a finished run, and its report again if that is missing."""
     with _usage():
         data = None
@@ -199,7 +199,7 @@ def _show_here(experiment: Experiment, options: Options, config: Any, path: Path
                 say(f"the data is not there to be compared with that of {path}")
         folder = RunFolder.read(path, options.exp, dataclasses.asdict(config), data=data)
         results = folder.results()
-    if not (path / "report.html").exists():
+    if not folder.exists("report.html"):
         try:
             # Runs of earlier versions do not know their command.
             command = results.command or reproduce(options.exp, experiment, config)

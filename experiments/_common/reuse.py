@@ -1,13 +1,15 @@
 """Models of another run, taken from its folder in place of training them again."""
 
 import shutil
-from pathlib import Path
 
-from jaxsens.core import files, hosts
+from jaxsens.core import hosts, storage
 from jaxsens.reporting import run_identity
 from jaxsens.reporting.progress import say
 from jaxsens.reporting.records import Record
 from jaxsens.reporting.run_folder import RunFolder
+
+#: In an object store, the file that says that all of a model was copied.
+_COMPLETE = ".complete"
 
 
 def config_of(run: str) -> tuple[str, Record]:
@@ -29,9 +31,10 @@ def stored(run: str) -> Record:
     """
 
     def read() -> Record:
-        if not (Path(run) / "config.json").exists():
+        place = storage.at(run)
+        if not place.exists("config.json"):
             raise ValueError(f"{run} is not the folder of a run: it has no config.json")
-        return run_identity.stored(Path(run))
+        return run_identity.stored(place)
 
     return hosts.from_first(read)
 
@@ -63,11 +66,9 @@ def copy_checkpoints(run: str, folder: RunFolder, model: str) -> None:
 
 
 def _copy_checkpoints(run: str, folder: RunFolder, model: str) -> None:
-    source, target = Path(run) / "checkpoints" / model, folder.checkpoints / model
-    if target.exists() or not source.exists():
+    source = storage.at(storage.located(run) / "checkpoints")
+    target = storage.at(folder.checkpoints)
+    if model in target.folders(_COMPLETE) or model not in source.entries():
         return
-    files.make_folder(target.parent)
-    partial = target.with_name(f".{target.name}.tmp")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(source, partial)
-    files.put_folder(partial, target)
+    with source.on_disk(model) as there, target.new_folder(model, _COMPLETE) as copy:
+        shutil.copytree(there, copy, dirs_exist_ok=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 from jaxsens import Donor, Gaussian, Patches, Perturbation, ScatteredPixels, Whole, data
-from jaxsens.cli.bounds import Count, Draws, Epochs, Folder, Range, Rate, Seed, Several, Variance
+from jaxsens.cli.bounds import Count, Draws, Epochs, Range, Rate, RunName, Seed, Several, Variance
 from jaxsens.cli.config import ExperimentConfig, Preset
 from jaxsens.training.trainer import Recipe
 
@@ -67,7 +67,7 @@ class ImageConfig(ExperimentConfig, abc.ABC):
     """Images, at the most, for each accuracy."""
     seed: Seed = 42
     """Decides weights, order, dropout and noise."""
-    reuse: Folder | None = None
+    reuse: RunName | None = None
     """Folder of another run, also of another experiment: models that both have are taken from
     there. That they are trained in the same way is checked."""
 

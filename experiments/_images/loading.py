@@ -1,7 +1,7 @@
 """The images that an experiment trains on and tests with."""
 
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -24,7 +24,7 @@ class Images:
     y_test: Int[np.ndarray, " m"]
 
 
-def load(config: ImageConfig, data_dir: Path | None) -> Images:
+def load(config: ImageConfig, data_dir: PurePath | None) -> Images:
     """The images that the config asks for.
 
     Raises:

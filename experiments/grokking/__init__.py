@@ -24,7 +24,7 @@ all; relative to the embedding before it, as do Fourier concentration and test l
 The numbers, and what did not hold, are in docs/results/grokking.md.
 """
 
-from pathlib import Path
+from pathlib import PurePath
 
 import jax
 
@@ -73,7 +73,7 @@ COST = {
 }
 
 
-def load(config: Config, data_dir: Path | None) -> None:
+def load(config: Config, data_dir: PurePath | None) -> None:
     """Nothing to load: the tasks are generated.
 
     Raises:

@@ -5,7 +5,7 @@ Tokens are those of a byte-level BPE, trained on the training text or read from 
 
 import functools
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 
 import numpy as np
 from jaxtyping import Int
@@ -19,6 +19,8 @@ from jaxsens.text.buckets import Bucket, into_buckets
 from .._common.training import require_batch
 from .config import MEASURED_LENGTHS, Config
 
+_TOKENIZER = "tokenizer.json"
+
 
 @dataclass(frozen=True)
 class Corpus:
@@ -28,7 +30,7 @@ class Corpus:
     validation: Texts
 
 
-def load(config: Config, data_dir: Path | None) -> Corpus:
+def load(config: Config, data_dir: PurePath | None) -> Corpus:
     """The texts that the config asks for; those to train on in an order that the seed decides.
 
     Files may have one class first, as IMDB's do, and then their first rows would be of it alone.
@@ -104,8 +106,8 @@ def encode(config: Config, corpus: Corpus, folder: RunFolder) -> TextData:
             return bpe.load_vocabulary_files(config.tokenizer).to_str()
         return bpe.train_bpe(corpus.train.strings(), config.vocab_size or 1).to_str()
 
-    file = folder.path / "tokenizer.json"
-    tokenizer = cached_file(folder, file.name, make, lambda _: bpe.load_tokenizer(file))
+    file = folder.path / _TOKENIZER
+    tokenizer = cached_file(folder, _TOKENIZER, make, lambda _: bpe.load_tokenizer(file))
 
     def encoded(texts: Texts) -> Encoded:
         return Encoded(bpe.encode(tokenizer, texts, config.max_length or 128), texts.labels)

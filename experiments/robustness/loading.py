@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import jax
@@ -30,7 +30,7 @@ class CorruptedImages:
         return {"images": self.images, "tests": official}
 
 
-def load(config: Config, data_dir: Path | None) -> CorruptedImages:
+def load(config: Config, data_dir: PurePath | None) -> CorruptedImages:
     """The clean images, and the corrupted test sets: read or made."""
     images = loading.load(config, data_dir)
     some = slice(config.num_corrupted)
@@ -43,7 +43,7 @@ def load(config: Config, data_dir: Path | None) -> CorruptedImages:
 
 
 def _corrupted(
-    config: Config, clean: tuple[Any, Any], name: str, key: Any, data_dir: Path | None
+    config: Config, clean: tuple[Any, Any], name: str, key: Any, data_dir: PurePath | None
 ) -> corruptions.CorruptedSet:
     if config.dataset != "cifar10":
         # Official files hold CIFAR-10: they say nothing about another dataset.

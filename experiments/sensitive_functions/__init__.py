@@ -24,7 +24,7 @@ rises severalfold; no pair of a model and a perturbed copy violates the inequali
 comes near 1, as in the paper at 30 bits and width 128, can only be seen with the preset paper.
 """
 
-from pathlib import Path
+from pathlib import PurePath
 
 from jaxsens.reporting.results import Findings
 from jaxsens.reporting.run_folder import RunFolder
@@ -147,7 +147,7 @@ COST = {
 }
 
 
-def load(config: Config, data_dir: Path | None) -> None:
+def load(config: Config, data_dir: PurePath | None) -> None:
     """Nothing to load: all inputs are bits.
 
     Raises:

@@ -19,7 +19,7 @@ degree, holds for attention alone and fails for some kernels with ReLU MLPs, als
 """
 
 import functools
-from pathlib import Path
+from pathlib import PurePath
 
 from jaxsens.reporting.cached import cached_stage
 from jaxsens.reporting.results import Findings
@@ -68,7 +68,7 @@ COST = {
 }
 
 
-def load(config: Config, data_dir: Path | None) -> None:
+def load(config: Config, data_dir: PurePath | None) -> None:
     """Nothing to load: the cube is enumerated."""
 
 

@@ -27,7 +27,7 @@ tokens in the five. small and paper have not been run.
 """
 
 import functools
-from pathlib import Path
+from pathlib import PurePath
 
 from jaxsens.reporting.cached import cached_stage
 from jaxsens.reporting.results import Findings
@@ -72,7 +72,7 @@ COST = {
 }
 
 
-def load(config: Config, data_dir: Path | None) -> None:
+def load(config: Config, data_dir: PurePath | None) -> None:
     """Nothing to load: sequences are generated."""
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from jaxsens.cli.bounds import Count, Depth, Draws, Folder, Range, Runs, Seed, Several
+from jaxsens.cli.bounds import Count, Depth, Draws, Folder, Range, RunName, Runs, Seed, Several
 from jaxsens.cli.config import ExperimentConfig
 from jaxsens.core import memory
 
@@ -52,7 +52,7 @@ class Config(ExperimentConfig):
     """Data sets and random weights there."""
     context_dense: Annotated[tuple[Depth, ...], Several(at_least=0)] = (2,)
     """Depths of deep random features there, where `dense_limit` has room for them."""
-    reuse: Annotated[tuple[Folder, ...], Several(at_least=0)] = ()
+    reuse: Annotated[tuple[RunName, ...], Several(at_least=0)] = ()
     """Folders of runs of `language` or `vision`, whose models are measured untrained and trained;
     the embeddings of a language run are also texts for the random maps."""
     num_measured: Runs = 8

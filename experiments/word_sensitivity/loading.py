@@ -4,13 +4,13 @@ import dataclasses
 import importlib
 import tempfile
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from jaxsens.core import hosts
+from jaxsens.core import hosts, storage
 from jaxsens.core.fingerprint import fingerprint
 from jaxsens.data.errors import CorruptDataError
 from jaxsens.data.text import load_text
@@ -24,6 +24,8 @@ from jaxsens.training.trainer import Trainer
 from .._common import reuse
 from .config import Config
 from .texts import Pool
+
+_TOKENIZER = "tokenizer.json"
 
 #: Texts of a language run that its embeddings are taken of.
 _POOL = 2_000
@@ -78,7 +80,7 @@ class Loaded:
         return found
 
 
-def load(config: Config, data_dir: Path | None) -> Loaded:
+def load(config: Config, data_dir: PurePath | None) -> Loaded:
     """Reads what the config names; nothing by default.
 
     Raises:
@@ -98,7 +100,7 @@ def load(config: Config, data_dir: Path | None) -> Loaded:
     return Loaded(None if config.embeddings is None else _reviews(config, data_dir), runs)
 
 
-def _reviews(config: Config, data_dir: Path | None) -> Pool:
+def _reviews(config: Config, data_dir: PurePath | None) -> Pool:
     bert = load_bert(config.embeddings or "")
     parts = [load_text("imdb", split, data_dir=data_dir) for split in ("train", "validation")]
     tokens = [ids for part in parts for ids in bert.encode(part.first)]
@@ -113,7 +115,7 @@ def _reviews(config: Config, data_dir: Path | None) -> Pool:
     return pool
 
 
-def _run(folder: str, data_dir: Path | None) -> ReusedRun:
+def _run(folder: str, data_dir: PurePath | None) -> ReusedRun:
     experiment, fields = reuse.config_of(folder)
     readers = {"language": _language_run, "vision": _vision_run}
     if experiment not in readers:
@@ -131,7 +133,7 @@ def _run(folder: str, data_dir: Path | None) -> ReusedRun:
     return readers[experiment](folder, module, config, data_dir)
 
 
-def _vision_run(folder: str, module: Any, config: Any, data_dir: Path | None) -> ReusedRun:
+def _vision_run(folder: str, module: Any, config: Any, data_dir: PurePath | None) -> ReusedRun:
     images = module.load(config, data_dir)
     reuse.check_trained_on(folder, fingerprint({"x": images.x, "y": images.y}))
     models = tuple(
@@ -147,7 +149,7 @@ def _vision_run(folder: str, module: Any, config: Any, data_dir: Path | None) ->
     return ReusedRun(folder, title, config.seed, images.x, images.y, config.patch, models)
 
 
-def _language_run(folder: str, module: Any, config: Any, data_dir: Path | None) -> ReusedRun:
+def _language_run(folder: str, module: Any, config: Any, data_dir: PurePath | None) -> ReusedRun:
     corpus = module.load(config, data_dir)
     there = reuse.stored(folder).get("data")
     if there is not None and (others := run_identity.other_data(there, fingerprint(corpus))):
@@ -177,17 +179,17 @@ def _language_run(folder: str, module: Any, config: Any, data_dir: Path | None) 
 
 def _tokenizer_of(folder: str) -> Any:
     """The tokenizer of another run, which process 0 reads."""
-    file = Path(folder) / "tokenizer.json"
+    place = storage.at(folder)
 
     def read() -> bytes:
-        if not file.exists():
+        if not place.exists(_TOKENIZER):
             raise ValueError(f"{folder} has no tokenizer.json: let that run come to its end first")
-        return file.read_bytes()
+        return place.read(_TOKENIZER)
 
     content = hosts.from_first(read)
     if hosts.is_first():
-        return bpe.load_tokenizer(file)
+        return bpe.load_tokenizer(place.location / _TOKENIZER)
     with tempfile.TemporaryDirectory() as scratch:
-        copy = Path(scratch) / file.name
+        copy = Path(scratch) / _TOKENIZER
         copy.write_bytes(content)
         return bpe.load_tokenizer(copy)

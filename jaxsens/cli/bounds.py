@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from jaxsens.cli.wording import nearest, shown
+from jaxsens.core import storage
 
 #: Between them float32 is neither 0 nor infinite.
 _TINY, _HUGE = 1e-30, 3e38
@@ -85,11 +86,22 @@ class OneOf(Bound):
 
 @dataclass(frozen=True)
 class FolderName(Bound):
-    """Texts that can name a folder; whether there is one is seen when it is read."""
+    """Texts that can name a folder; whether there is one is seen when it is read.
+
+    Attributes:
+      remote: whether it may lie in an object store.
+    """
+
+    remote: bool = False
 
     def problem(self, value: Any) -> tuple[str, str] | None:
-        """Empty, or not a name that a file system can hold."""
+        """Empty, not a name that a file system can hold, or in a store that cannot be used."""
         try:
+            if isinstance(value, str) and storage.is_remote(value):
+                here = ("a folder of this machine", "copy it there")
+                return storage.problem(value) if self.remote else here
+            if isinstance(value, str) and value.startswith("gs:/"):
+                return "a folder or gs://BUCKET/FOLDER", "write two slashes after gs:"
             if value.strip() and "\0" not in value and value.encode():
                 return None
         except UnicodeEncodeError:
@@ -131,6 +143,8 @@ Variance = Annotated[float, Range(0, 1e6)]
 Sigma = Annotated[float, Range(0, 1e3)]
 Seed = Annotated[int, Range(0, 2**32 - 1, because="random keys are made from 32 bits")]
 Folder = Annotated[str, FolderName()]
+#: Of a run: on this machine, or gs://BUCKET/FOLDER.
+RunName = Annotated[str, FolderName(remote=True)]
 
 
 @dataclass(frozen=True)

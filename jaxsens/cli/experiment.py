@@ -6,7 +6,7 @@ to expect.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any, Protocol, runtime_checkable
 
 from jaxsens.cli.config import ExperimentConfig
@@ -30,7 +30,7 @@ class Experiment(Protocol):
     def COST(self) -> Mapping[str, str]:
         """What each of them takes, for `--exp list`."""
 
-    def load(self, config: Any, data_dir: Path | None) -> Any:
+    def load(self, config: Any, data_dir: PurePath | None) -> Any:
         """The data of a run, or None; what depends on its size is checked here.
 
         Args:

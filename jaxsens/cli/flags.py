@@ -12,7 +12,7 @@ import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 import tyro
@@ -22,6 +22,7 @@ from jaxsens.cli.config import ConfigError
 from jaxsens.cli.discovery import canonical_name, experiment_names
 from jaxsens.cli.experiment import Experiment
 from jaxsens.cli.wording import nearest, shown
+from jaxsens.core import storage
 
 #: Each flag, as `--num-train`, with the words that follow it.
 Given = Mapping[str, Sequence[str]]
@@ -37,10 +38,10 @@ class Options:
     """Experiment to run; `list` prints them all."""
     preset: Literal["quick", "small", "paper"] = "quick"
     """quick: offline, minutes on two cores; small: real data on a CPU; paper: the exact setting."""
-    workdir: Path | None = None
-    """Run folder; default runs/<exp>/<config hash>."""
-    data_dir: Path | None = None
-    """Folder with datasets; default the environment variable JAXSENS_DATA."""
+    workdir: PurePath | None = None
+    """Run folder, may be gs://BUCKET/FOLDER; default runs/<exp>/<config hash>."""
+    data_dir: PurePath | None = None
+    """Folder with datasets, may be gs://BUCKET/FOLDER; default the variable JAXSENS_DATA."""
     distributed: Literal["auto", "off"] = "auto"
     """auto: as many processes as SLURM, a TPU pod, Kubernetes or the flags below say; off: one."""
     coordinator: str | None = None
@@ -258,13 +259,15 @@ def _joined(config: type, given: Given) -> list[str]:
     return words
 
 
-def _folder(flag: str, words: Sequence[str]) -> Path | None:
+def _folder(flag: str, words: Sequence[str]) -> PurePath | None:
     """The folder that is named, `~` and `~user` expanded; None if the word is None."""
     if list(words) == ["None"]:
         return None
-    problem = FolderName().problem(words[0])
+    problem = FolderName(remote=True).problem(words[0])
     if problem is not None:
         raise ValueError(f"{flag} must be {problem[0]}; got {shown(words[0])}; {problem[1]}")
+    if storage.is_remote(words[0]):
+        return storage.located(words[0])
     try:
         return Path(words[0]).expanduser()
     except RuntimeError:

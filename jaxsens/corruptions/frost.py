@@ -13,7 +13,7 @@ frost may differ from the official ones.
 import functools
 import os
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 
 import jax
 import jax.numpy as jnp
@@ -110,7 +110,7 @@ def procedural_frost() -> FrostTextures:
     return _stack([_ice(seed, *look) for seed, look in enumerate(zip(_MEANS, _STDS, strict=True))])
 
 
-def _read_texture(path: Path) -> UInt8[np.ndarray, "height width 3"]:
+def _read_texture(path: PurePath) -> UInt8[np.ndarray, "height width 3"]:
     content = files.read_bytes(path, _MAX_FILE)
     try:
         image = pictures.open_picture(content)

@@ -10,7 +10,7 @@ shot noise 3.3 s, all eighteen 14 s; and 0.2 to 2.7 s each, once, to compile.
 import functools
 import os
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 
 import jax
 import jax.numpy as jnp
@@ -182,7 +182,7 @@ def _corrupt_chunk(corrupt_one: Corruption, keys: Array, images: Array) -> Array
     return floor_levels(corrupted).astype(jnp.uint8)
 
 
-def _check_labels(folder: Path, official: np.ndarray, clean: np.ndarray) -> None:
+def _check_labels(folder: PurePath, official: np.ndarray, clean: np.ndarray) -> None:
     n = min(len(official), len(clean))
     wrong = int((official[:n] != clean[:n]).sum())
     if wrong:
@@ -193,7 +193,7 @@ def _check_labels(folder: Path, official: np.ndarray, clean: np.ndarray) -> None
 
 
 def _frost_textures(
-    root: Path | None, textures: FrostTextures | None
+    root: PurePath | None, textures: FrostTextures | None
 ) -> tuple[FrostTextures | None, str]:
     if textures is not None:
         return textures, "frost textures as given"

@@ -6,7 +6,7 @@ wrong number here rejects good files. Readers take the spec as an argument, neve
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,7 @@ class DatasetSpec:
 
 #: `read(folder, split, spec)`: the split's images and labels, None if the folder has no file of
 #: the dataset at all.
-FileReader = Callable[[Path, str, DatasetSpec], LabelledImages | None]
+FileReader = Callable[[PurePath, str, DatasetSpec], LabelledImages | None]
 #: `make(split, spec)`: the same for a dataset that needs no files.
 Maker = Callable[[str, DatasetSpec], LabelledImages]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any, ParamSpec
 
 import matplotlib
@@ -20,7 +20,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from jaxsens.core.files import write_atomic
+from jaxsens.core import storage
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -64,7 +64,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return in_style
 
 
-def save(fig: Figure, folder: Path | str, name: str) -> Path:
+def save(fig: Figure, folder: PurePath | str, name: str) -> PurePath:
     """Writes ``name.png`` (150 dpi) and ``name.pdf``, byte-identical for identical numbers.
 
     Args:
@@ -75,7 +75,7 @@ def save(fig: Figure, folder: Path | str, name: str) -> Path:
     Returns:
       The path of the PNG file.
     """
-    folder = Path(folder)
+    place = storage.at(folder)
     # Version and time of writing would make equal figures differ.
     metadata: dict[str, dict[str, Any]] = {
         "pdf": {"Creator": None, "Producer": None, "CreationDate": None},
@@ -85,8 +85,8 @@ def save(fig: Figure, folder: Path | str, name: str) -> Path:
         for file_format, fields in metadata.items():
             buffer = io.BytesIO()
             fig.savefig(buffer, format=file_format, dpi=150, metadata=fields)
-            write_atomic(folder / f"{name}.{file_format}", buffer.getvalue())
-    return folder / f"{name}.png"
+            place.write(f"{name}.{file_format}", buffer.getvalue())
+    return place.location / f"{name}.png"
 
 
 def new_figure(width: float, height: float, **layout: Any) -> Figure:

@@ -42,12 +42,11 @@ def cached_file(
       make: computes its content.
       parse: understands it; whatever it raises means damage.
     """
-    file = folder.path / name
     if folder.intact(name):
         with contextlib.suppress(Exception):  # damage may show in any way
             return parse(folder.read_bytes(name))
-    if file.exists():
-        say(f"{file} is damaged; it is computed again")
+    if folder.exists(name):
+        say(f"{folder.path / name} is damaged; it is computed again")
     folder.write(name, make())
     return parse(folder.read_bytes(name))
 

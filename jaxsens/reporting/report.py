@@ -14,18 +14,18 @@ from __future__ import annotations
 import base64
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import jinja2
 
-from jaxsens.core.files import write_atomic
+from jaxsens.core import storage
 from jaxsens.reporting.results import Results
 
 _TEMPLATE = "report.html.jinja"
 
 
-def render(results: Results, folder: Path | str) -> str:
+def render(results: Results, folder: PurePath | str) -> str:
     """The page as text.
 
     Args:
@@ -44,7 +44,8 @@ def render(results: Results, folder: Path | str) -> str:
       >>> "<h1>A demo</h1>" in render(results, ".")
       True
     """
-    images = [_data_uri(Path(folder) / figure.file) for figure in results.figures]
+    place = storage.at(folder)
+    images = [_data_uri(place.read(figure.file)) for figure in results.figures]
     return template(_TEMPLATE).render(
         results=results,
         figures=list(zip(results.figures, images, strict=True)),
@@ -55,7 +56,7 @@ def render(results: Results, folder: Path | str) -> str:
     )
 
 
-def write(results: Results, folder: Path | str) -> Path:
+def write(results: Results, folder: PurePath | str) -> PurePath:
     """Writes report.html into the run folder, before results.json marks the run as finished.
 
     Args:
@@ -68,9 +69,9 @@ def write(results: Results, folder: Path | str) -> Path:
     Raises:
       FileNotFoundError: a figure is missing; nothing is written.
     """
-    path = Path(folder) / "report.html"
-    write_atomic(path, render(results, folder))
-    return path
+    place = storage.at(folder)
+    place.write("report.html", render(results, folder))
+    return place.location / "report.html"
 
 
 def template(name: str) -> jinja2.Template:
@@ -115,8 +116,8 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def _data_uri(path: Path) -> str:
-    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
+def _data_uri(png: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
 
 
 def _dotted(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

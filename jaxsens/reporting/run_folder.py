@@ -11,35 +11,29 @@
     report.html     made from results.json and figures/
     error.log       the traceback of an error that nobody foresaw
 
-A file is replaced whole (temporary file, fsync, rename) or appended to one line at a time, so a
-run killed at any moment leaves either the old or the new state, plus at most one torn last line
-in metrics.jsonl, which is ignored and cut off before the next record.
+A file is replaced whole or appended to one line at a time, so a run killed at any moment leaves
+either the old or the new state, plus at most one torn last line in metrics.jsonl, which is ignored
+and cut off before the next record.
 
-Assumption: the file system renames atomically and honours ``flock`` (any local POSIX file system
-and NFSv4 do). Without ``flock``, two processes could write to one folder at the same time; opening
-such a folder warns. Of several processes of one job, process 0 alone opens the folder
-(`jaxsens.reporting.shared_folder`).
+It lies on a disk or, as gs://bucket/run, in an object store; `jaxsens.core.storage` knows how each
+of them does that, and what it assumes. Of several processes of one job, process 0 alone opens the
+folder (`jaxsens.reporting.shared_folder`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
-import io
 import json
-import os
-import re
-import shutil
-import socket
-import warnings
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
-from jaxsens.core import files
+from jaxsens.core import storage
+from jaxsens.core.bucket import ChangedError
 from jaxsens.core.files import WorkdirError, write_atomic
 from jaxsens.reporting import run_identity
 from jaxsens.reporting.plain_json import dumps
+from jaxsens.reporting.progress import say
 from jaxsens.reporting.results import Results
 from jaxsens.reporting.run_identity import config_hash, default_folder
 
@@ -52,9 +46,7 @@ __all__ = [
     "write_atomic",
 ]
 
-#: How the files are called that a run killed while writing leaves behind.
-_LEFTOVER = re.compile(r"\..+\.(json|sha256|png|pdf|html|npy|log|txt)\.\d+\.tmp")
-_BLOCK = 4096
+_METRICS, _RESULTS, _ERRORS = "metrics.jsonl", "results.json", "error.log"
 
 
 class RunLostError(RuntimeError):
@@ -73,20 +65,19 @@ class RunFolder:
 
     def __init__(
         self,
-        path: Path,
+        path: PurePath,
         experiment: str,
         config: dict[str, Any],
-        lock: int | None = None,
+        lock: storage.Lock | None = None,
         changes: tuple[str, ...] = (),
     ) -> None:
         self.path, self.experiment, self.config, self.changes = path, experiment, config, changes
-        self._metrics, self._results = path / "metrics.jsonl", path / "results.json"
-        self._errors, self._lock = path / "error.log", lock
+        self._storage, self._lock = storage.at(path), lock
 
     @classmethod
     def open(
         cls,
-        path: Path | str,
+        path: PurePath | str,
         experiment: str,
         config: dict[str, Any],
         *,
@@ -98,7 +89,8 @@ class RunFolder:
         A folder that is refused is left as it was.
 
         Args:
-          path: the folder; missing parents are made. ``default_folder`` names the usual one.
+          path: the folder, or gs://bucket/folder; missing parents are made. ``default_folder``
+            names the usual one.
           experiment: the experiment's name.
           config: its configuration; values as in JSON, also tuples and NumPy numbers.
           data: digests of what was loaded, by name; other data than the run was begun with is
@@ -112,39 +104,34 @@ class RunFolder:
           WorkdirError: the folder holds another run or other files, is in use, or cannot be
             written to.
         """
-        path = Path(path)
+        place = _at(path)
         identity = run_identity.identity(experiment, config, data, made_with)
         with contextlib.ExitStack() as undo:
             try:
-                run_identity.refuse_unusable_name(path)
-                if path.exists():
-                    run_identity.refuse_foreign_files(path)
-                    run_identity.changes(path, identity)
-                files.make_folder(path)
-                lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-                undo.callback(os.close, lock)
-                _acquire(lock, path)
-                if (path / "config.json").exists():
+                place.require_usable()
+                run_identity.refuse_foreign_files(place)
+                run_identity.changes(place, identity)
+                lock = place.lock(say)
+                undo.callback(lock.release)
+                if place.exists("config.json"):
                     # Once more, because another process may have made it since.
-                    changes = run_identity.changes(path, identity)
+                    changes = run_identity.changes(place, identity)
                 else:
                     changes = ()
-                    write_atomic(path / "config.json", dumps(identity, "", indent=2) + "\n")
-                for file in [*path.glob(".*.tmp"), *path.glob("*/.*.tmp")]:
-                    if _LEFTOVER.fullmatch(file.name):
-                        file.unlink()
+                    place.write("config.json", dumps(identity, "", indent=2) + "\n")
+                place.remove_leftovers()
             except OSError as error:
                 raise WorkdirError(
-                    f"{path} cannot be used as a run folder ({error.strerror or error}); "
-                    "choose another --workdir"
+                    f"{place.location} cannot be used as a run folder "
+                    f"({error.strerror or error}); choose another --workdir"
                 ) from error
             undo.pop_all()
-        return cls(path, experiment, identity["config"], lock, changes)
+        return cls(place.location, experiment, identity["config"], lock, changes)
 
     @classmethod
     def read(
         cls,
-        path: Path | str,
+        path: PurePath | str,
         experiment: str,
         config: dict[str, Any],
         *,
@@ -161,16 +148,16 @@ class RunFolder:
         Raises:
           WorkdirError: the folder holds another run or other files.
         """
-        path = Path(path)
+        place = _at(path)
         identity = run_identity.identity(experiment, config, data, None)
-        run_identity.refuse_foreign_files(path)
-        run_identity.changes(path, identity)
-        return cls(path, experiment, identity["config"])
+        run_identity.refuse_foreign_files(place)
+        run_identity.changes(place, identity)
+        return cls(place.location, experiment, identity["config"])
 
     def close(self) -> None:
         """Lets other processes open the folder; this object can then only read."""
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.release()
         self._lock = None
 
     def __enter__(self) -> RunFolder:
@@ -180,16 +167,16 @@ class RunFolder:
         self.close()
 
     @property
-    def checkpoints(self) -> Path:
+    def checkpoints(self) -> PurePath:
         """Where the training loop keeps its checkpoints (not created here)."""
         return self._inside("checkpoints")
 
     @property
-    def figures(self) -> Path:
+    def figures(self) -> PurePath:
         """Where figures go."""
         return self._inside("figures")
 
-    def _inside(self, name: str) -> Path:
+    def _inside(self, name: str) -> PurePath:
         if self._lock is not None:
             self.require_held()
         return self.path / name
@@ -203,15 +190,14 @@ class RunFolder:
         """
         if self._lock is None:
             raise WorkdirError(f"{self.path} is closed; open it again before writing")
-        try:
-            held = os.path.samestat(os.fstat(self._lock), (self.path / ".lock").stat())
-        except OSError:
-            held = False
-        if not held:
-            raise RunLostError(
-                f"{self.path} was deleted, renamed or replaced while the run went on; nothing more "
-                "is written; the same command begins anew, or resumes in the folder put back"
-            )
+        if (lost := self._lock.lost()) is not None:
+            raise self._lost(lost)
+
+    def _lost(self, what: str) -> RunLostError:
+        return RunLostError(
+            f"{self.path} {what}; nothing more is written; the same command begins anew, or "
+            "resumes in the folder put back"
+        )
 
     def append(self, record: dict[str, Any]) -> None:
         """Adds one record to metrics.jsonl; on return it is on the disk.
@@ -224,14 +210,10 @@ class RunFolder:
         """
         self.require_held()
         line = (dumps(record, "metrics") + "\n").encode()
-        new = not self._metrics.exists()
-        with self._metrics.open("a+b") as file:
-            file.truncate(_end_of_last_line(file))
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-        if new:
-            files.sync(self.path)
+        try:
+            self._storage.append(_METRICS, line)
+        except ChangedError as error:
+            raise self._lost("was written to by another process") from error
 
     def appended(self) -> list[dict[str, Any]]:
         """All that was appended to metrics.jsonl, but a last line torn by a killed process.
@@ -239,7 +221,10 @@ class RunFolder:
         Raises:
           WorkdirError: a line other than a torn last one is damaged.
         """
-        data = self._metrics.read_bytes() if self._metrics.exists() else b""
+        try:
+            data = self._storage.read(_METRICS)
+        except FileNotFoundError:
+            data = b""
         records = []
         for i, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), start=1):
             try:
@@ -248,7 +233,7 @@ class RunFolder:
                     raise ValueError("not an object")
             except (ValueError, RecursionError) as error:
                 raise WorkdirError(
-                    f"{self._metrics}, line {i} is damaged; choose another --workdir"
+                    f"{self.path / _METRICS}, line {i} is damaged; choose another --workdir"
                 ) from error
         return records
 
@@ -261,14 +246,18 @@ class RunFolder:
         """
         self.require_held()
         content = data.encode() if isinstance(data, str) else data
-        line = f"{hashlib.sha256(content).hexdigest()}  {Path(name).name}\n"
+        line = f"{hashlib.sha256(content).hexdigest()}  {PurePath(name).name}\n"
         # First, because a file without a checksum would count as intact.
-        write_atomic(_checksum_file(self.path / name), line)
-        write_atomic(self.path / name, content)
+        self._storage.write(_checksum_file(name), line)
+        self._storage.write(name, content)
 
     def read_bytes(self, name: str) -> bytes:
         """The content of a file below the folder; OSError if there is none."""
-        return (self.path / name).read_bytes()
+        return self._storage.read(name)
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file of that name below the folder."""
+        return self._storage.exists(name)
 
     def post(self, name: str, data: bytes) -> None:
         """As ``write``; of several processes each may call it by itself, at any time."""
@@ -277,31 +266,31 @@ class RunFolder:
     def discard(self, name: str) -> None:
         """Removes a folder below this one, if it is there."""
         self.require_held()
-        shutil.rmtree(self.path / name, ignore_errors=True)
+        self._storage.discard(name)
 
     def intact(self, name: str) -> bool:
         """Whether a file below the folder is there and is what ``write`` wrote.
 
         A file without a checksum, as earlier versions left them, counts as intact.
         """
-        file = self.path / name
-        if not file.is_file():
+        if not self.exists(name):
             return False
-        sidecar = _checksum_file(file)
-        return not sidecar.exists() or sidecar.read_bytes().startswith(
-            files.checksum(file).encode()
-        )
+        try:
+            expected = self._storage.read(_checksum_file(name))
+        except FileNotFoundError:
+            return True
+        return expected.startswith(self._storage.checksum(name).encode())
 
-    def log_error(self, text: str) -> Path:
+    def log_error(self, text: str) -> PurePath:
         """Writes error.log, of the last error only, and gives its path."""
         self.require_held()
-        write_atomic(self._errors, text)
-        return self._errors
+        self._storage.write(_ERRORS, text)
+        return self.path / _ERRORS
 
     @property
     def finished(self) -> bool:
         """Whether results.json exists, which is written last."""
-        return self._results.exists()
+        return self._storage.exists(_RESULTS)
 
     def write_results(self, results: Results) -> None:
         """Writes results.json and thereby marks the run as finished.
@@ -310,12 +299,12 @@ class RunFolder:
           FileNotFoundError: a figure named in the results has not been saved.
         """
         self.require_held()
-        missing = [f.file for f in results.figures if not (self.path / f.file).is_file()]
+        missing = [f.file for f in results.figures if not self._storage.exists(f.file)]
         if missing:
             raise FileNotFoundError(f"{missing[0]} is not in {self.path}; save the figures first")
-        self._errors.unlink(missing_ok=True)
+        self._storage.remove(_ERRORS)
         self.discard("partial")
-        write_atomic(self._results, results.to_json())
+        self._storage.write(_RESULTS, results.to_json())
 
     def results(self) -> Results:
         """The results of a finished run.
@@ -326,41 +315,19 @@ class RunFolder:
         if not self.finished:
             raise WorkdirError(f"{self.path} has no results.json yet; run the command to its end")
         try:
-            return Results.from_json(self._results.read_text("utf-8"))
+            return Results.from_json(self._storage.read(_RESULTS).decode("utf-8"))
         except ValueError as error:
-            raise WorkdirError(f"{self._results}: {error}; delete it and run again") from error
+            file = self.path / _RESULTS
+            raise WorkdirError(f"{file}: {error}; delete it and run again") from error
 
 
-def _checksum_file(file: Path) -> Path:
+def _checksum_file(name: str) -> str:
     """Beside the file, in the form that ``sha256sum --check`` reads."""
-    return file.with_name(f"{file.name}.sha256")
+    return f"{name}.sha256"
 
 
-def _end_of_last_line(file: io.BufferedIOBase) -> int:
-    """Where the last complete line ends; reads no more than what comes after it."""
-    end = file.seek(0, os.SEEK_END)
-    while end > 0:
-        start = max(0, end - _BLOCK)
-        file.seek(start)
-        newline = file.read(end - start).rfind(b"\n")
-        if newline >= 0:
-            return start + newline + 1
-        end = start
-    return 0
-
-
-def _acquire(lock: int, path: Path) -> None:
+def _at(path: PurePath | str) -> storage.Storage:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.pread(lock, 200, 0).decode(errors="replace").strip() or "another process"
-        raise WorkdirError(
-            f"{path} is in use by {owner}; wait for it to end or choose another --workdir"
-        ) from None
-    except OSError as error:
-        warnings.warn(
-            f"{path} cannot be locked ({error.strerror}); make sure that no other process uses it",
-            stacklevel=3,
-        )
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        return storage.at(path)
+    except ValueError as error:
+        raise WorkdirError(str(error)) from None

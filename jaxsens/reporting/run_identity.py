@@ -13,8 +13,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from jaxsens.core import files
 from jaxsens.core.files import WorkdirError
+from jaxsens.core.storage import Storage
 from jaxsens.reporting.plain_json import dumps, leaves, plain
 
 
@@ -47,54 +47,39 @@ def identity(
     }
 
 
-def refuse_unusable_name(path: Path) -> None:
-    """Raises WorkdirError for a path in which orbax could write checkpoints but not read them."""
-    found = files.UNUSABLE.search(str(path.resolve()))
-    if found:
-        raise WorkdirError(
-            f"{path.resolve()} cannot be a run folder: checkpoints cannot be read from a path with "
-            f"{found[0]} in it, nor with any of [ ] * ? \\; choose another --workdir"
-        )
-
-
-def refuse_foreign_files(path: Path) -> None:
+def refuse_foreign_files(place: Storage) -> None:
     """Raises WorkdirError for a folder that holds files but no run."""
-    names = {entry.name for entry in path.iterdir()}
+    names = place.entries()
     # A run killed before it wrote config.json leaves only these two.
     foreign = {n for n in names if not re.fullmatch(r"\.lock|\.config\.json\.\d+\.tmp", n)}
     if foreign and "config.json" not in names:
         raise WorkdirError(
-            f"{path} is not a run folder: it has no config.json but holds other files "
+            f"{place.location} is not a run folder: it has no config.json but holds other files "
             f"({min(foreign)}); choose another --workdir"
         )
-    if (path / ".lock").is_symlink():
-        raise WorkdirError(
-            f"{path} is not a run folder: its .lock is a link to another file; choose another "
-            "--workdir"
-        )
 
 
-def stored(path: Path) -> dict[str, Any]:
+def stored(place: Storage) -> dict[str, Any]:
     """What the folder's config.json says.
 
     Raises:
       WorkdirError: it was not written by jaxsens.
     """
     try:
-        found = json.loads((path / "config.json").read_text("utf-8"))
+        found = json.loads(place.read("config.json").decode("utf-8"))
         if not isinstance(found["experiment"], str):
             raise TypeError("experiment is not a name")
         for name in ("config", "data", "made_with"):
             dict(found["config"] if name == "config" else found.get(name, {}))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WorkdirError(
-            f"{path} is not a run folder: its config.json was not written by jaxsens; "
+            f"{place.location} is not a run folder: its config.json was not written by jaxsens; "
             "choose another --workdir"
         ) from error
     return found
 
 
-def changes(path: Path, here: dict[str, Any]) -> tuple[str, ...]:
+def changes(place: Storage, here: dict[str, Any]) -> tuple[str, ...]:
     """Compares the folder's config.json, if it has one, with what it would say if written now.
 
     Returns:
@@ -104,18 +89,19 @@ def changes(path: Path, here: dict[str, Any]) -> tuple[str, ...]:
     Raises:
       WorkdirError: the folder belongs to another run, or to other data.
     """
-    if not (path / "config.json").exists():
+    if not place.exists("config.json"):
         return ()
-    there = stored(path)
+    there = stored(place)
     if different := _differences(_fields(there), _fields(here)):
         more = f" and {len(different) - 3} more" if len(different) > 3 else ""
         raise WorkdirError(
-            f"{path} holds another run ({', '.join(different[:3])}{more}); choose another --workdir"
+            f"{place.location} holds another run ({', '.join(different[:3])}{more}); "
+            "choose another --workdir"
         )
     if others := other_data(there.get("data"), here.get("data")):
         raise WorkdirError(
-            f"{path} was made with other data ({', '.join(others)} differ); give the --data-dir "
-            "that it was made with or choose another --workdir"
+            f"{place.location} was made with other data ({', '.join(others)} differ); give the "
+            "--data-dir that it was made with or choose another --workdir"
         )
     if "made_with" not in there or "made_with" not in here:
         return ()

@@ -12,11 +12,10 @@ import copy
 import shutil
 import tempfile
 import threading
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from jaxsens.core import hosts, peers
-from jaxsens.core.files import write_atomic
 from jaxsens.reporting.plain_json import plain
 from jaxsens.reporting.results import Results
 from jaxsens.reporting.run_folder import RunFolder
@@ -36,7 +35,7 @@ class SharedFolder(RunFolder):
 
     def __init__(self, held: RunFolder | None, experiment: str, said: dict[str, Any]) -> None:
         self._held = held
-        path = held.path if held else Path(tempfile.mkdtemp(prefix="jaxsens-follows-"))
+        path: PurePath = held.path if held else Path(tempfile.mkdtemp(prefix="jaxsens-follows-"))
         super().__init__(path, experiment, said["config"], None, tuple(said["changes"]))
         self._records: list[dict[str, Any]] | None = None
         self._keep = peers.before_leaving(self._forget)
@@ -47,7 +46,7 @@ class SharedFolder(RunFolder):
     @classmethod
     def open(
         cls,
-        path: Path | str,
+        path: PurePath | str,
         experiment: str,
         config: dict[str, Any],
         *,
@@ -75,14 +74,14 @@ class SharedFolder(RunFolder):
 
     def _forget(self) -> None:
         if self._held is None:
-            shutil.rmtree(self.path, ignore_errors=True)
+            shutil.rmtree(str(self.path), ignore_errors=True)
 
     def require_held(self) -> None:
         """As `RunFolder.require_held`, in process 0; the others hold nothing."""
         if self._held is not None:
             self._held.require_held()
 
-    def _inside(self, name: str) -> Path:
+    def _inside(self, name: str) -> PurePath:
         self.require_held()
         return self.path / name
 
@@ -112,8 +111,12 @@ class SharedFolder(RunFolder):
         """As `RunFolder.read_bytes`; a process that follows has the file at its own path then."""
         content = hosts.from_first(lambda: self._first.read_bytes(name))
         if self._held is None:
-            write_atomic(self.path / name, content)
+            self._storage.write(name, content)
         return content
+
+    def exists(self, name: str) -> bool:
+        """As `RunFolder.exists`."""
+        return hosts.from_first(lambda: self._first.exists(name))
 
     def intact(self, name: str) -> bool:
         """As `RunFolder.intact`."""
@@ -145,7 +148,7 @@ class SharedFolder(RunFolder):
                     self._first.write(key.removeprefix(_POSTED), data)
                     hosts.client().key_value_delete(key)
 
-    def log_error(self, text: str) -> Path:
+    def log_error(self, text: str) -> PurePath:
         """As `RunFolder.log_error`, in process 0; elsewhere OSError, since the folder goes."""
         if self._held is None:
             raise OSError("this process has no folder that stays")

@@ -7,13 +7,14 @@ is ever unknown, and a literal "</s>" in a text is encoded as text, not as the e
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 import tokenizers
 from jaxtyping import Int32
 
 from jaxsens.core.files import write_atomic
+from jaxsens.core.storage import located
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
 from jaxsens.data.sources import files
 from jaxsens.data.sources.strict_json import parse as parse_json
@@ -149,7 +150,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> tokenizers.Tokenizer:
       FileNotFoundError: there is no such file.
       CorruptDataError: it is not a tokenizer, or its special tokens have other ids.
     """
-    path = Path(path)
+    path = path if isinstance(path, PurePath) else located(os.fspath(path))
     content = files.read_bytes(path, _MAX_FILE)
     try:
         tokenizer = tokenizers.Tokenizer.from_str(content.decode("utf-8"))
@@ -244,7 +245,7 @@ def _check_special(path: Path, vocabulary: dict[str, int]) -> None:
         )
 
 
-def _check_ids(path: Path, vocabulary: dict[str, int]) -> None:
+def _check_ids(path: PurePath, vocabulary: dict[str, int]) -> None:
     """Refuses a vocabulary whose ids are not 0, 1, 2, …, or in which a byte has no token."""
     last = len(vocabulary) - 1
     owners: dict[int, str] = {}

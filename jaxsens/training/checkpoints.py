@@ -4,9 +4,10 @@
     <epoch>/checksums.json  the epoch, whose state it is, and SHA-256 of every file above
 
 A checkpoint is written under another name, read back, handed to the disk with its folders and only
-then renamed, so that a process killed while saving leaves the one before. A damaged one is told
-from a good one before orbax sees it. Checkpoints of earlier versions have no checksums.json; of
-these only what orbax notices is noticed.
+then renamed, so that a process killed while saving leaves the one before. In an object store it is
+complete when checksums.json is there, which is copied last (`jaxsens.core.storage`); orbax works on
+this disk in any case. A damaged one is told from a good one before orbax sees it. Checkpoints of
+earlier versions have no checksums.json; of these only what orbax notices is noticed.
 
 Of several processes, the first one writes and reads; what it read goes to the others. So a training
 may go on with another number of processes than it began with.
@@ -18,10 +19,9 @@ run folder sees to that: it refuses another config.
 import contextlib
 import json
 import logging
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NoReturn, TypeVar
 
 import jax
@@ -30,7 +30,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.sharding import SingleDeviceSharding
 
-from jaxsens.core import files, hosts, runtime
+from jaxsens.core import files, hosts, runtime, storage
 from jaxsens.core.fingerprint import digest
 
 Tree = TypeVar("Tree")
@@ -67,27 +67,22 @@ class Checkpoints:
 
     def __init__(
         self,
-        folder: Path | str,
+        folder: PurePath | str,
         every: int | None = None,
         training: Mapping[str, str] | None = None,
         before_saving: Callable[[], None] = lambda: None,
     ) -> None:
-        self._folder, self._every = Path(folder).resolve(), every
-        if files.UNUSABLE.search(str(self._folder)):
+        location = storage.located(folder)
+        # Orbax takes whole paths only.
+        self._folder = location.resolve() if isinstance(location, Path) else location
+        self._storage, self._every = storage.at(self._folder), every
+        if isinstance(self._folder, Path) and files.UNUSABLE.search(str(self._folder)):
             raise ValueError(f"{self._folder} has one of [ ] * ? \\ in its path; choose another")
         self._training, self._before_saving = dict(training or {}), before_saving
         self._damaged: set[int] = set()
-        hosts.from_first(self._remove_unfinished)
+        hosts.from_first(lambda: self._storage.remove_unfinished(_CHECKSUMS))
         # Last: it starts threads, which an error above would leave running.
         self._checkpointer = _checkpointer()
-
-    def _remove_unfinished(self) -> None:
-        """Removes what processes that were killed have left, also those of earlier versions."""
-        if not self._folder.is_dir():
-            return
-        for unfinished in [*files.leftovers(self._folder), *self._folder.glob("*.orbax-*tmp*")]:
-            if unfinished.is_dir() and not unfinished.is_symlink():
-                shutil.rmtree(unfinished)
 
     def save(self, epoch: int, tree: Any) -> None:
         """Writes a checkpoint, and removes those that are no longer kept; nothing if it is there.
@@ -106,25 +101,19 @@ class Checkpoints:
         if epoch in self._epochs():
             return
         self._before_saving()
-        files.make_folder(self._folder)
-        if self._path(epoch).exists():
-            files.remove_folder(self._path(epoch))
-        unfinished = self._folder / files.temporary_name(str(epoch))
-        shutil.rmtree(unfinished, ignore_errors=True)
-        with _quiet():
+        with self._storage.new_folder(str(epoch), _CHECKSUMS) as unfinished, _quiet():
             self._write(unfinished, epoch, tree)
-        files.put_folder(unfinished, self._path(epoch))
         self._damaged.discard(epoch)
         for old in self._epochs()[:-_KEEP]:
             if not self._every or old % self._every:
-                files.remove_folder(self._path(old))
+                self._storage.remove_folder(str(old), _CHECKSUMS)
 
     def epochs(self) -> list[int]:
         """The epochs that are kept and not known to be damaged, in order."""
         return hosts.from_first(self._epochs)
 
     def _epochs(self) -> list[int]:
-        names = (entry.name for entry in self._folder.glob("*") if entry.is_dir())
+        names = self._storage.folders(_CHECKSUMS)
         found = {int(name) for name in names if name.isdecimal() and name == str(int(name))}
         return sorted(found - self._damaged)
 
@@ -152,9 +141,10 @@ class Checkpoints:
 
     def _restore(self, epoch: int, like: Tree) -> Tree:
         try:
-            self._check(epoch)
-            with _quiet():
-                return self._read(self._path(epoch), like)
+            with self._storage.on_disk(str(epoch)) as path:
+                self._check(epoch, path)
+                with _quiet():
+                    return self._read(path, like)
         except (OtherTrainingError, MemoryError):
             raise
         except DamagedCheckpointError as error:
@@ -176,7 +166,7 @@ class Checkpoints:
 
         def remove_here() -> None:
             self._before_saving()
-            files.remove_folder(self._path(epoch))
+            self._storage.remove_folder(str(epoch), _CHECKSUMS)
 
         hosts.from_first(remove_here)
 
@@ -186,7 +176,7 @@ class Checkpoints:
 
     def has(self, name: str) -> bool:
         """Whether there is a folder of that name inside this one."""
-        return hosts.from_first(lambda: (self._folder / name).is_dir())
+        return hosts.from_first(lambda: name in self._storage.entries())
 
     def close(self) -> None:
         """Ends orbax's threads; a `with` block does so by itself, also after an error."""
@@ -198,11 +188,10 @@ class Checkpoints:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _path(self, epoch: int) -> Path:
+    def _path(self, epoch: int) -> PurePath:
         return self._folder / str(epoch)
 
     def _write(self, path: Path, epoch: int, tree: Any) -> None:
-        path.mkdir()
         self._checkpointer.save(path / "default", args=ocp.args.StandardSave(tree))
         if digest(jax.tree.leaves(self._read(path, tree))) != digest(jax.tree.leaves(tree)):
             raise DamagedCheckpointError(
@@ -216,9 +205,8 @@ class Checkpoints:
         template = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
         return self._checkpointer.restore(path / "default", args=ocp.args.StandardRestore(template))
 
-    def _check(self, epoch: int) -> None:
+    def _check(self, epoch: int, path: Path) -> None:
         """Raises an error unless checksums.json, if there is one, agrees with what is there."""
-        path = self._path(epoch)
         if not (path / _CHECKSUMS).exists():
             return
         record = json.loads((path / _CHECKSUMS).read_text("utf-8"))
@@ -234,8 +222,8 @@ class Checkpoints:
             if there.get(name) != here[name]:
                 what = "another seed" if name == "key" else "another model or way of training"
                 raise OtherTrainingError(
-                    f"checkpoint {path} comes from {what} ({name} {there.get(name)} there, "
-                    f"{here[name]} here); delete {path.parent} or choose another --workdir"
+                    f"checkpoint {self._path(epoch)} comes from {what} ({name} {there.get(name)} "
+                    f"there, {here[name]} here); delete {self._folder} or choose another --workdir"
                 )
 
 

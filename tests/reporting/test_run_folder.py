@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxsens.core import disk
 from jaxsens.reporting import run_folder
 from jaxsens.reporting.results import Figure, Results
 from jaxsens.reporting.run_folder import RunFolder, WorkdirError
@@ -178,7 +179,7 @@ def test_file_system_without_locks_warns(tmp_path, monkeypatch):
     def no_locks(*_):
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(run_folder.fcntl, "flock", no_locks)
+    monkeypatch.setattr(disk.fcntl, "flock", no_locks)
     with pytest.warns(UserWarning, match="cannot be locked"):
         RunFolder.open(tmp_path, "fig4", CONFIG).close()
 
@@ -222,23 +223,23 @@ def test_what_json_cannot_hold_is_refused(folder):
 
 def test_torn_last_line_at_every_byte(folder):
     folder.append({"epoch": 1, "label": "σ"})
-    complete = folder._metrics.read_bytes()
+    complete = (folder.path / "metrics.jsonl").read_bytes()
     for end in range(len(complete)):
-        folder._metrics.write_bytes(complete + complete[:end])
+        (folder.path / "metrics.jsonl").write_bytes(complete + complete[:end])
         assert len(folder.appended()) == 1
     folder.append({"epoch": 2})
     assert folder.appended() == [{"epoch": 1, "label": "σ"}, {"epoch": 2}]
 
 
 def test_damage_elsewhere_is_an_error(folder):
-    folder._metrics.write_text('{"epoch": 1}\n{"epo\n{"epoch": 3}\n')
+    (folder.path / "metrics.jsonl").write_text('{"epoch": 1}\n{"epo\n{"epoch": 3}\n')
     with pytest.raises(WorkdirError, match="line 2 is damaged"):
         folder.appended()
 
 
 @pytest.mark.parametrize("line", ["5", "[]", '"a"', "null", "{", "\0", "", "[" * 100_000])
 def test_a_line_that_is_no_record_is_named(folder, line):
-    folder._metrics.write_text(f'{{"epoch": 1}}\n{line}\n')
+    (folder.path / "metrics.jsonl").write_text(f'{{"epoch": 1}}\n{line}\n')
     with pytest.raises(WorkdirError, match="line 2 is damaged") as error:
         folder.appended()
     assert "\n" not in str(error.value)
@@ -257,10 +258,10 @@ class Counting(io.BytesIO):
 
 @pytest.mark.parametrize("torn", [0, 1, 4095, 4096, 4097, 10_000])
 def test_appending_reads_no_more_than_the_torn_line(torn):
-    block = run_folder._BLOCK
+    block = disk._BLOCK
     for complete in (0, 1, block - 1, block, 50 * block):
         file = Counting(b"x" * (complete - 1) + b"\n" * bool(complete) + b"y" * torn)
-        assert run_folder._end_of_last_line(file) == complete
+        assert disk._end_of_last_line(file) == complete
         assert file.num_read <= torn + block
 
 
@@ -314,7 +315,7 @@ def test_failed_write_keeps_the_old_file_and_no_other(tmp_path, monkeypatch):
     def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(run_folder.os, "fsync", full)
+    monkeypatch.setattr(disk.os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         run_folder.write_atomic(path, "new")
     assert path.read_bytes() == b"\x00old"

@@ -10,7 +10,7 @@ import logging
 import math
 import warnings
 import zlib
-from pathlib import Path
+from pathlib import PurePath
 
 import numpy as np
 from jaxtyping import UInt8
@@ -41,7 +41,7 @@ _CRC32 = {
 _logger = logging.getLogger("jaxsens")
 
 
-def read(folder: Path, split: str, spec: DatasetSpec) -> LabelledImages | None:
+def read(folder: PurePath, split: str, spec: DatasetSpec) -> LabelledImages | None:
     """Returns the split's images and labels, None if the folder has no CIFAR-10 batch.
 
     Args:
@@ -86,11 +86,11 @@ def read(folder: Path, split: str, spec: DatasetSpec) -> LabelledImages | None:
     return images, labels
 
 
-def _present(folder: Path, names: tuple[str, ...]) -> list[Path]:
+def _present(folder: PurePath, names: tuple[str, ...]) -> list[PurePath]:
     return [folder / name for name in names if files.is_there(folder / name)]
 
 
-def _read_rows(path: Path, num_rows: int, spec: DatasetSpec) -> UInt8[np.ndarray, "n row"]:
+def _read_rows(path: PurePath, num_rows: int, spec: DatasetSpec) -> UInt8[np.ndarray, "n row"]:
     row_size = 1 + math.prod(spec.image_shape)
     size = files.size_of(path)
     if size != num_rows * row_size:
@@ -102,7 +102,7 @@ def _read_rows(path: Path, num_rows: int, spec: DatasetSpec) -> UInt8[np.ndarray
         return np.frombuffer(file.read(size), np.uint8).reshape(num_rows, row_size)
 
 
-def _warn_of_copies(paths: list[Path], contents: list[np.ndarray]) -> None:
+def _warn_of_copies(paths: list[PurePath], contents: list[np.ndarray]) -> None:
     known = dict(_CRC32)
     for path, content in zip(paths, contents, strict=True):
         name = known.setdefault(zlib.crc32(content.data), path.name)
@@ -113,7 +113,7 @@ def _warn_of_copies(paths: list[Path], contents: list[np.ndarray]) -> None:
             )
 
 
-def _batch(path: Path, rows: UInt8[np.ndarray, "n row"], spec: DatasetSpec) -> LabelledImages:
+def _batch(path: PurePath, rows: UInt8[np.ndarray, "n row"], spec: DatasetSpec) -> LabelledImages:
     height, width, channels = spec.image_shape
     labels, planes = rows[:, 0], rows[:, 1:].reshape(len(rows), channels, height, width)
     if problem := bad_labels(labels, spec.num_classes):

@@ -7,7 +7,7 @@ They come from https://zenodo.org/records/2535967.
 
 import dataclasses
 import os
-from pathlib import Path
+from pathlib import PurePath
 
 import numpy as np
 from jaxtyping import Int32, UInt8
@@ -26,7 +26,7 @@ _LABELS = "labels.npy"
 _GET = "get CIFAR-10-C.tar from https://zenodo.org/records/2535967 and unpack it"
 
 
-def find(root: Path) -> Path | None:
+def find(root: PurePath) -> PurePath | None:
     """Returns the folder of the official files: the root itself or one of `FOLDERS` in it."""
     candidates = [root / name for name in FOLDERS]
     if root.name in FOLDERS:
@@ -35,7 +35,7 @@ def find(root: Path) -> Path | None:
 
 
 def read(
-    folder: Path, name: str, severity: int
+    folder: PurePath, name: str, severity: int
 ) -> tuple[UInt8[np.ndarray, "n 32 32 3"], Int32[np.ndarray, " n"]]:
     """Returns the images of one corruption and severity, as stored, and their labels.
 
@@ -65,7 +65,7 @@ def read(
     return images, labels[rows].astype(np.int32)
 
 
-def _read(path: Path, shape: tuple[int, ...], rows: slice) -> np.ndarray:
+def _read(path: PurePath, shape: tuple[int, ...], rows: slice) -> np.ndarray:
     """Some rows of the array in a `.npy` file, which must have this shape."""
     if not files.is_there(path):
         there = ", ".join(file.name for file in files.listed(path.parent, "*.npy")) or "none"
@@ -93,7 +93,7 @@ def _read(path: Path, shape: tuple[int, ...], rows: slice) -> np.ndarray:
             ) from None
 
 
-def _check(path: Path, header: npy.Header, shape: tuple[int, ...]) -> None:
+def _check(path: PurePath, header: npy.Header, shape: tuple[int, ...]) -> None:
     if header.shape != shape:
         raise CorruptDataError(
             f"{path}: expected an array of shape {shape}, got {header.shape}; {_GET} again"

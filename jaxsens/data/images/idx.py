@@ -9,7 +9,7 @@ any error: the checksums of the official values tell them apart.
 import math
 import warnings
 import zlib
-from pathlib import Path
+from pathlib import PurePath
 
 import numpy as np
 from jaxtyping import UInt8
@@ -50,7 +50,7 @@ _IMAGES_CRC32 = {
 }
 
 
-def read(folder: Path, split: str, spec: DatasetSpec) -> LabelledImages | None:
+def read(folder: PurePath, split: str, spec: DatasetSpec) -> LabelledImages | None:
     """Returns the split's images and labels, None if the folder has no IDX file of this family.
 
     Args:
@@ -91,7 +91,7 @@ def read(folder: Path, split: str, spec: DatasetSpec) -> LabelledImages | None:
     return images[..., None], labels
 
 
-def read_array(path: Path, shape: tuple[int, ...]) -> UInt8[np.ndarray, "..."]:
+def read_array(path: PurePath, shape: tuple[int, ...]) -> UInt8[np.ndarray, "..."]:
     """Returns the array in an IDX file of unsigned bytes.
 
     Args:
@@ -133,12 +133,12 @@ def _names(split: str, part: str) -> list[str]:
     return [spelling + suffix for spelling in spellings for suffix in ("", ".gz")]
 
 
-def _find(folder: Path, split: str, part: str) -> Path | None:
+def _find(folder: PurePath, split: str, part: str) -> PurePath | None:
     paths = (folder / name for name in _names(split, part))
     return next((path for path in paths if files.is_there(path)), None)
 
 
-def _require(folder: Path, split: str, part: str) -> Path:
+def _require(folder: PurePath, split: str, part: str) -> PurePath:
     path = _find(folder, split, part)
     if path is None:
         raise DatasetNotFoundError(

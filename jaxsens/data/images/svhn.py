@@ -15,7 +15,7 @@ import math
 import zipfile
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import PurePath
 from typing import TypeVar
 
 import numpy as np
@@ -38,7 +38,7 @@ T = TypeVar("T")
 _logger = logging.getLogger("jaxsens")
 
 
-def read(folder: Path, split: str, spec: DatasetSpec) -> LabelledImages | None:
+def read(folder: PurePath, split: str, spec: DatasetSpec) -> LabelledImages | None:
     """Returns the split's images and labels, None if the folder has no SVHN file.
 
     Args:
@@ -63,7 +63,7 @@ def read(folder: Path, split: str, spec: DatasetSpec) -> LabelledImages | None:
     return read_npz(subsets[0], split, spec)
 
 
-def read_mat(path: Path, split: str, spec: DatasetSpec) -> LabelledImages:
+def read_mat(path: PurePath, split: str, spec: DatasetSpec) -> LabelledImages:
     """Returns the images and labels of an official MATLAB file, which must hold the whole split."""
     if not files.is_there(path):
         raise DatasetNotFoundError(
@@ -91,7 +91,7 @@ def read_mat(path: Path, split: str, spec: DatasetSpec) -> LabelledImages:
     return np.moveaxis(x, -1, 0), _digits(y[:, 0], path, spec)
 
 
-def read_npz(path: Path, split: str, spec: DatasetSpec) -> LabelledImages:
+def read_npz(path: PurePath, split: str, spec: DatasetSpec) -> LabelledImages:
     """Returns the images and labels of a subset; nothing in it is unpickled."""
     # A subset may be cut in another way than the official splits, but is not larger than both.
     max_size = _num_bytes(spec.num_train + spec.num_test, spec)
@@ -116,7 +116,7 @@ def read_npz(path: Path, split: str, spec: DatasetSpec) -> LabelledImages:
 
 
 def _check_subset(
-    archive: zipfile.ZipFile, split: str, path: Path, spec: DatasetSpec
+    archive: zipfile.ZipFile, split: str, path: PurePath, spec: DatasetSpec
 ) -> tuple[str, str]:
     """The names of the images and labels, if they are of shapes that belong together."""
     headers = {key: npz.read_header(archive, key) for key in (f"x_{split}", f"y_{split}")}
@@ -137,7 +137,7 @@ def _num_bytes(num_examples: int, spec: DatasetSpec) -> int:
     return num_examples * (math.prod(spec.image_shape) + 1)
 
 
-def _required(content: Mapping[str, T | None], key: str, path: Path) -> T:
+def _required(content: Mapping[str, T | None], key: str, path: PurePath) -> T:
     value = content.get(key)
     if value is None:
         raise CorruptDataError(f"{path}: expected an array called {key}, got none")
@@ -145,7 +145,7 @@ def _required(content: Mapping[str, T | None], key: str, path: Path) -> T:
 
 
 def _expect(
-    path: Path, key: str, dtype: np.dtype, got: tuple[int, ...], shape: tuple[int, ...]
+    path: PurePath, key: str, dtype: np.dtype, got: tuple[int, ...], shape: tuple[int, ...]
 ) -> None:
     if dtype != np.uint8 or got != shape:
         raise CorruptDataError(
@@ -153,7 +153,7 @@ def _expect(
         )
 
 
-def _digits(y: np.ndarray, path: Path, spec: DatasetSpec) -> np.ndarray:
+def _digits(y: np.ndarray, path: PurePath, spec: DatasetSpec) -> np.ndarray:
     labels = np.where(y == 10, 0, y)
     if problem := bad_labels(labels, spec.num_classes):
         raise CorruptDataError(f"{path}: {problem}")

@@ -4,6 +4,8 @@ A data folder is other people's work: a name may stand for a folder, a pipe that
 a link that leads to itself, and a file may be a thousand times as large as it should be, or become
 so when it is decompressed. Each of these is one line of error, in memory that does not grow with
 the file: readers say how much they expect, and no more is ever read.
+
+A path may also be that of an object, gs://bucket/…: it is copied to a temporary file to be read.
 """
 
 import contextlib
@@ -13,13 +15,14 @@ import io
 import os
 import stat
 import zlib
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Collection, Iterator
+from pathlib import Path, PurePath
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import UInt8
 
+from jaxsens.core import storage
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
 
 _CHUNK = 1 << 20
@@ -42,12 +45,14 @@ class ByteStream(Protocol):
         """Returns at most `size` of the next bytes, and none only at the end."""
 
 
-def is_there(path: Path) -> bool:
+def is_there(path: PurePath) -> bool:
     """Returns whether anything has this name; `opened` says so if it is not a file.
 
     Raises:
       CorruptDataError: the file system does not tell, as in a folder without permission.
     """
+    if not isinstance(path, Path):
+        return path.name in _entries(path.parent)
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -57,22 +62,17 @@ def is_there(path: Path) -> bool:
     return True
 
 
-def listed(folder: Path, pattern: str = "*") -> list[Path]:
+def listed(folder: PurePath, pattern: str = "*") -> list[PurePath]:
     """Returns what lies in a folder under a matching name, sorted; nothing if there is no folder.
 
     Raises:
       CorruptDataError: the folder cannot be looked into.
     """
-    try:
-        names = os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except (OSError, ValueError) as error:
-        raise _unreadable(folder, error) from None
+    names = _entries(folder)
     return [folder / name for name in sorted(names) if fnmatch.fnmatchcase(name, pattern)]
 
 
-def size_of(path: Path) -> int:
+def size_of(path: PurePath) -> int:
     """Returns the size of an ordinary file in bytes.
 
     Raises:
@@ -81,6 +81,8 @@ def size_of(path: Path) -> int:
     """
     if not is_there(path):
         raise DatasetNotFoundError(f"{path} is not there")
+    if not isinstance(path, Path):
+        return _size_of_object(path)
     try:
         status = os.stat(path)
     except OSError as error:
@@ -92,7 +94,7 @@ def size_of(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def opened(path: Path, max_size: int | None = None) -> Iterator[io.BufferedReader]:
+def opened(path: PurePath, max_size: int | None = None) -> Iterator[io.BufferedReader]:
     """Opens an ordinary file of at most `max_size` bytes.
 
     With None a file of any size is opened: for readers that read only its header at first, and
@@ -108,7 +110,10 @@ def opened(path: Path, max_size: int | None = None) -> Iterator[io.BufferedReade
             f"{path}: expected at most {max_size} bytes, got {size}; get the file again"
         )
     try:
-        with path.open("rb") as file:
+        with (
+            storage.at(path.parent).fetched(path.name) as fetched,
+            fetched.open("rb") as file,
+        ):
             yield file
     except DatasetNotFoundError:
         raise
@@ -117,7 +122,7 @@ def opened(path: Path, max_size: int | None = None) -> Iterator[io.BufferedReade
 
 
 @contextlib.contextmanager
-def unzipped(path: Path, max_size: int) -> Iterator[ByteStream]:
+def unzipped(path: PurePath, max_size: int) -> Iterator[ByteStream]:
     """Opens a file, through gzip if its name ends in `.gz`; the reader decides how much it reads.
 
     Args:
@@ -143,7 +148,7 @@ def unzipped(path: Path, max_size: int) -> Iterator[ByteStream]:
             ) from None
 
 
-def read_bytes(path: Path, max_size: int) -> bytes:
+def read_bytes(path: PurePath, max_size: int) -> bytes:
     """Returns the content of a file of at most `max_size` bytes; raises as `opened` does."""
     with opened(path, max_size) as file:
         # Python takes memory for as much as it is asked for, whatever the file has.
@@ -167,7 +172,52 @@ def read_array(stream: ByteStream, num_bytes: int) -> UInt8[np.ndarray, " num_by
     return content
 
 
-def _unreadable(path: Path, error: Exception) -> CorruptDataError:
+@contextlib.contextmanager
+def folder_on_disk(folder: PurePath) -> Iterator[Path]:
+    """A folder for those who can read no other than one of this disk, while the block runs.
+
+    Raises:
+      CorruptDataError: it cannot be copied from its object store.
+    """
+    if isinstance(folder, Path):
+        yield folder
+        return
+    with contextlib.ExitStack() as copied:
+        try:
+            copy = copied.enter_context(storage.at(folder.parent).on_disk(folder.name))
+        except OSError as error:
+            raise _unreadable(folder, error) from None
+        yield copy
+
+
+def real_name(folder: PurePath) -> str:
+    """The name of a folder, or of the one that a link of that name leads to."""
+    return PurePath(os.path.realpath(folder) if isinstance(folder, Path) else folder.name).name
+
+
+def _entries(folder: PurePath) -> Collection[str]:
+    try:
+        if isinstance(folder, Path):
+            return os.listdir(folder)
+        return storage.at(folder).entries()
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except (OSError, ValueError) as error:
+        raise _unreadable(folder, error) from None
+
+
+def _size_of_object(path: PurePath) -> int:
+    try:
+        return storage.at(path.parent).size(path.name)
+    except FileNotFoundError:
+        raise CorruptDataError(
+            f"{path}: expected a file, got a folder; remove or rename it"
+        ) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: PurePath, error: Exception) -> CorruptDataError:
     reason = getattr(error, "strerror", None) or str(error)
     if isinstance(error, FileNotFoundError):
         reason = "a link to what is not there"

@@ -2,15 +2,16 @@
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TypeVar
 
+from jaxsens.core import storage
 from jaxsens.data.errors import DatasetNotFoundError, UnusableSourceError
 
 FoundT = TypeVar("FoundT")
 
 
-def search_roots(data_dir: str | os.PathLike[str] | None) -> list[Path]:
+def search_roots(data_dir: str | os.PathLike[str] | None) -> list[PurePath]:
     """Returns the folders to look into, in order: the one given, or else `JAXSENS_DATA`; TFDS's.
 
     Raises:
@@ -22,17 +23,21 @@ def search_roots(data_dir: str | os.PathLike[str] | None) -> list[Path]:
 def download_roots(data_dir: str | os.PathLike[str] | None) -> list[Path]:
     """Returns where to put a download: one folder, or none if none is given and there is no home.
 
-    Not `JAXSENS_DATA`, which may be shared and is only read.
+    Not `JAXSENS_DATA`, which may be shared and is only read, nor one in an object store.
     """
-    return _distinct([data_dir, *_tfds_roots()])[:1]
+    names = [name for name in (data_dir, *_tfds_roots()) if name]
+    on_disk = [name for name in names if not storage.is_remote(os.fspath(name))]
+    return [root for root in _distinct(on_disk) if isinstance(root, Path)][:1]
 
 
-def expanded(name: str | os.PathLike[str]) -> Path:
-    """Returns the path with a leading `~` written out.
+def expanded(name: str | os.PathLike[str]) -> PurePath:
+    """Returns the path with a leading `~` written out; one that is no `Path` is in an object store.
 
     Raises:
-      ValueError: there is no such home folder.
+      ValueError: there is no such home folder, or the store cannot be used.
     """
+    if storage.is_remote(os.fspath(name)):
+        return storage.located(os.fspath(name))
     try:
         return Path(name).expanduser()
     except RuntimeError:
@@ -69,7 +74,7 @@ def first_found(
 def not_found(
     dataset: str,
     looked_for: str,
-    roots: Sequence[Path],
+    roots: Sequence[PurePath],
     reasons: Sequence[str],
     files: str,
     *,
@@ -103,5 +108,5 @@ def _tfds_roots() -> list[str]:
     return [root for root in (os.environ.get("TFDS_DATA_DIR"), at_home) if root]
 
 
-def _distinct(names: Iterable[str | os.PathLike[str] | None]) -> list[Path]:
+def _distinct(names: Iterable[str | os.PathLike[str] | None]) -> list[PurePath]:
     return list(dict.fromkeys(expanded(name) for name in names if name))

@@ -13,7 +13,7 @@ import logging
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ _VERSION = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}", re.ASCII)
 _logger = logging.getLogger("jaxsens")
 
 
-def read_prepared(root: Path, split: str, spec: DatasetSpec) -> LabelledImages | None:
+def read_prepared(root: PurePath, split: str, spec: DatasetSpec) -> LabelledImages | None:
     """Returns the split's images and labels, None if the root has no such prepared folder.
 
     Args:
@@ -44,8 +44,8 @@ def read_prepared(root: Path, split: str, spec: DatasetSpec) -> LabelledImages |
     if folder is None:
         return None
     try:
-        with quiet():
-            images, labels = _read_folder(folder, split, spec)
+        with quiet(), files.folder_on_disk(folder) as on_disk:
+            images, labels = _read_folder(on_disk, split, spec)
     except (CorruptDataError, DatasetNotFoundError, UnusableSourceError):
         raise
     except ImportError as error:
@@ -81,10 +81,10 @@ def first_line(error: Exception, max_length: int = 200) -> str:
     return (str(error).strip().splitlines() or ["no message"])[0][:max_length]
 
 
-def newest_version(folder: Path) -> Path | None:
+def newest_version(folder: PurePath) -> PurePath | None:
     """Returns the prepared version with the highest number, None if there is none."""
 
-    def version(path: Path) -> tuple[int, ...]:
+    def version(path: PurePath) -> tuple[int, ...]:
         return tuple(int(part) for part in path.name.split("."))
 
     numbered = (path for path in files.listed(folder, "*.*.*") if _VERSION.fullmatch(path.name))
@@ -137,7 +137,7 @@ def _read_folder(folder: Path, split: str, spec: DatasetSpec) -> LabelledImages:
     return images, labels
 
 
-def _image(folder: Path, content: bytes, spec: DatasetSpec) -> UInt8[np.ndarray, "H W C"]:
+def _image(folder: PurePath, content: bytes, spec: DatasetSpec) -> UInt8[np.ndarray, "H W C"]:
     """Decodes an image of the right size; of another not even its pixels are made."""
     image = pictures.open_picture(content)
     dtype, shape = pictures.dtype_and_shape(image)
@@ -171,7 +171,7 @@ def read_examples(
     )
 
 
-def tfrecords(path: Path) -> Iterator[bytes]:
+def tfrecords(path: PurePath) -> Iterator[bytes]:
     """Yields the records of a tfrecord file.
 
     A record is its length (little-endian, 8 bytes), a checksum of that (4), the bytes, and a

@@ -6,9 +6,8 @@ characters: GLUE has lone ones, so a csv reader with quoting would silently join
 """
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError
@@ -28,7 +27,9 @@ MAX_FILE = 1 << 28
 _MAX_ROW = 1 << 20
 
 
-def read(folder: Path, split: str, spec: TextSpec, *, skip_bad_rows: bool = False) -> Texts | None:
+def read(
+    folder: PurePath, split: str, spec: TextSpec, *, skip_bad_rows: bool = False
+) -> Texts | None:
     """Returns the split, None if the folder has no file of this dataset.
 
     Files called just `train.tsv` are read only from a folder named after the dataset, for every
@@ -63,7 +64,7 @@ def read(folder: Path, split: str, spec: TextSpec, *, skip_bad_rows: bool = Fals
     return texts
 
 
-def read_tsv(path: Path, spec: TextSpec, *, skip_bad_rows: bool = False) -> Texts:
+def read_tsv(path: PurePath, spec: TextSpec, *, skip_bad_rows: bool = False) -> Texts:
     """Returns the rows of a tsv file, its columns found by the names in the header.
 
     Raises:
@@ -73,7 +74,7 @@ def read_tsv(path: Path, spec: TextSpec, *, skip_bad_rows: bool = False) -> Text
     return _read_table(path, header, rows, spec, skip_bad_rows)
 
 
-def read_jsonl(path: Path, spec: TextSpec, *, skip_bad_rows: bool = False) -> Texts:
+def read_jsonl(path: PurePath, spec: TextSpec, *, skip_bad_rows: bool = False) -> Texts:
     """Returns the rows of a file with one JSON object per line, like that of BoolQ.
 
     Raises:
@@ -114,9 +115,9 @@ def from_features(row: dict[str, Any], spec: TextSpec) -> Example:
     return example(first, second if spec.second else None, label, spec.classes)
 
 
-def _find(folder: Path, split: str, spec: TextSpec) -> Path | None:
-    named_after_it = {Path(name).name.lower() for name in spec.usual_folders()}
-    is_its_own = Path(os.path.realpath(folder)).name.lower() in named_after_it
+def _find(folder: PurePath, split: str, spec: TextSpec) -> PurePath | None:
+    named_after_it = {PurePath(name).name.lower() for name in spec.usual_folders()}
+    is_its_own = files.real_name(folder).lower() in named_after_it
     for stem in spec.file_stems(split):
         for ending in ("tsv", "jsonl"):
             patterns = (f"{spec.name}_{stem}.{ending}", f"{spec.name}_{stem}_[0-9]*.{ending}")
@@ -134,7 +135,9 @@ def _find(folder: Path, split: str, spec: TextSpec) -> Path | None:
     return None
 
 
-def _read_original(folder: Path, split: str, spec: TextSpec, skip_bad_rows: bool) -> Texts | None:
+def _read_original(
+    folder: PurePath, split: str, spec: TextSpec, skip_bad_rows: bool
+) -> Texts | None:
     if spec.name == "mrpc" and files.is_there(folder / _MSR_TRAIN):
         return _read_msr(folder, split, spec, skip_bad_rows)
     candidates = (folder / "aclImdb", folder)
@@ -144,7 +147,7 @@ def _read_original(folder: Path, split: str, spec: TextSpec, skip_bad_rows: bool
     return None
 
 
-def _read_msr(folder: Path, split: str, spec: TextSpec, skip_bad_rows: bool) -> Texts:
+def _read_msr(folder: PurePath, split: str, spec: TextSpec, skip_bad_rows: bool) -> Texts:
     """Microsoft's training file, cut into GLUE's train and validation by a list of pairs of ids."""
     lists = [folder / name for name in _MSR_DEV_IDS if files.is_there(folder / name)]
     if not lists:
@@ -167,11 +170,11 @@ def _read_msr(folder: Path, split: str, spec: TextSpec, skip_bad_rows: bool) -> 
     return _read_table(path, header, kept, spec, skip_bad_rows)
 
 
-def _read_acl_imdb(root: Path, split: str, spec: TextSpec, skip_bad_rows: bool) -> Texts:
+def _read_acl_imdb(root: PurePath, split: str, spec: TextSpec, skip_bad_rows: bool) -> Texts:
     """One review per file; negative ones first, each class in the order of file names."""
     folder = root / spec.file_stems(split)[0]
 
-    def parse(path: Path) -> Example:
+    def parse(path: PurePath) -> Example:
         label = _IMDB_CLASSES.index(path.parent.name)
         return example(files.read_bytes(path, _MAX_ROW), None, label, spec.classes)
 
@@ -181,7 +184,7 @@ def _read_acl_imdb(root: Path, split: str, spec: TextSpec, skip_bad_rows: bool) 
 
 
 def _read_table(
-    path: Path,
+    path: PurePath,
     header: Sequence[str],
     rows: Iterator[tuple[str, bytes]],
     spec: TextSpec,
@@ -200,14 +203,14 @@ def _read_table(
     return collect(path, rows, parse, skip_bad_rows=skip_bad_rows)
 
 
-def _table(path: Path) -> tuple[list[str], Iterator[tuple[str, bytes]]]:
+def _table(path: PurePath) -> tuple[list[str], Iterator[tuple[str, bytes]]]:
     lines = _lines(path)
     header = lines[0].decode("utf-8", "replace").split("\t") if lines else []
     rows = ((f"line {number}", line) for number, line in enumerate(lines[1:], 2))
     return [name.strip() for name in header], rows
 
 
-def _column(path: Path, header: Sequence[str], names: Sequence[str]) -> int:
+def _column(path: PurePath, header: Sequence[str], names: Sequence[str]) -> int:
     for name in names:
         if name in header:
             return header.index(name)
@@ -217,7 +220,7 @@ def _column(path: Path, header: Sequence[str], names: Sequence[str]) -> int:
     )
 
 
-def _lines(path: Path) -> list[bytes]:
+def _lines(path: PurePath) -> list[bytes]:
     lines: list[bytes] = []
     with files.opened(path, MAX_FILE) as file:
         while line := file.readline(_MAX_ROW + 1):

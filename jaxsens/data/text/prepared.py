@@ -2,11 +2,11 @@
 
 import itertools
 import logging
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from jaxsens.data.errors import CorruptDataError, DatasetNotFoundError, UnusableSourceError
-from jaxsens.data.sources import tfds
+from jaxsens.data.sources import files, tfds
 from jaxsens.data.text.files import from_features
 from jaxsens.data.text.rows import collect
 from jaxsens.data.text.spec import TextSpec
@@ -16,7 +16,7 @@ _logger = logging.getLogger("jaxsens")
 
 
 def read_prepared(
-    root: Path, split: str, spec: TextSpec, *, skip_bad_rows: bool = False
+    root: PurePath, split: str, spec: TextSpec, *, skip_bad_rows: bool = False
 ) -> Texts | None:
     """Returns the split, None if the root has no such prepared folder.
 
@@ -37,8 +37,8 @@ def read_prepared(
         return None
     name = split if split == "train" else spec.tfds_split
     try:
-        with tfds.quiet():
-            rows = _rows(folder, name)
+        with tfds.quiet(), files.folder_on_disk(folder) as on_disk:
+            rows = _rows(on_disk, name)
     except (CorruptDataError, DatasetNotFoundError, UnusableSourceError):
         raise
     except ImportError as error:

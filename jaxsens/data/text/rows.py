@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from pathlib import PurePath
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -66,7 +66,7 @@ def decoded(content: bytes) -> str:
 
 
 def collect(
-    source: Path,
+    source: PurePath,
     rows: Iterable[tuple[str, RowT]],
     parse: Callable[[RowT], Example],
     *,
@@ -108,7 +108,7 @@ def collect(
     return Texts(tuple(firsts), pairs, np.array(labels, np.int32))
 
 
-def _listed(source: Path, problems: list[str]) -> str:
+def _listed(source: PurePath, problems: list[str]) -> str:
     """One line for each problem, with file and place; after the first ones, how many more."""
     lines = [f"{source}, {problem}" for problem in problems[:_NUM_LISTED]]
     if len(problems) > _NUM_LISTED:
