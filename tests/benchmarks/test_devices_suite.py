@@ -6,7 +6,7 @@ import pytest
 from benchmarks import devices, devices_cell, models
 
 
-def test_a_step_on_eight_devices_has_an_eighth_of_the_work_and_sends_its_gradients():
+def test_a_step_on_eight_devices_has_an_eighth_of_the_work(all_devices):
     setting = models.SETTINGS["mlp"]
     found = devices_cell.row(setting, 64, "sgd", jax.device_count())
     # Three products of matrices for every weight, of the 8 examples of a device; the first layer

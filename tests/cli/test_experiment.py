@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import typing
-from pathlib import Path
+from pathlib import PurePath
 
 import pytest
 
@@ -44,7 +44,7 @@ def hints_of(function):
 def test_it_loads_what_it_runs_and_leaves_the_rest_to_the_runner(experiment):
     config, data_dir, loaded = hints_of(experiment.load)
     assert issubclass(experiment.Config, config)
-    assert data_dir == Path | None
+    assert data_dir == PurePath | None
     assert hints_of(experiment.run) == [experiment.Config, loaded, RunFolder, Findings]
 
 

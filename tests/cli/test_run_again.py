@@ -10,7 +10,6 @@ import pytest
 
 import jaxsens.figures  # noqa: F401  matplotlib keeps its fonts in HOME, which the tests move
 from jaxsens.core import fingerprint
-from jaxsens.reporting import report
 from jaxsens.reporting.results import Findings
 from jaxsens.run import load_experiment, main
 from jaxsens.training.trainer import Trainer
@@ -78,7 +77,7 @@ def test_a_finished_run_that_cannot_be_written_to_is_shown(run, capsys, monkeypa
     def read_only(*_):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(report, "write_atomic", read_only)
+    monkeypatch.setattr("jaxsens.core.disk.write_atomic", read_only)
     monkeypatch.setattr("os.open", read_only)
     assert main(FLAGS) == 0
     (run / "report.html").unlink()
