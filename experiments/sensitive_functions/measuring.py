@@ -218,13 +218,18 @@ def _product(gains: dict[str, Float[Array, "b _"]], kind: Kind) -> Float[Array, 
 def _over_inputs(function: Any, bits: Int[Array, "m n"]) -> Any:
     """`params -> trees of (m,)`, in chunks of inputs that fit the cache."""
     m, n = bits.shape
-    if m <= _CHUNK or m % _CHUNK:
+    if m <= _CHUNK:
         return lambda params: function(params, bits)
-    chunks = bits.reshape(-1, _CHUNK, n)
+    whole, rest = m - m % _CHUNK, m % _CHUNK
+    chunks = bits[:whole].reshape(-1, _CHUNK, n)
 
     def by_chunk(params: Any) -> Any:
         found = lax.map(lambda chunk: function(params, chunk), chunks)
-        return jax.tree.map(jnp.ravel, found)
+        flat = jax.tree.map(jnp.ravel, found)
+        if not rest:
+            return flat
+        last = function(params, bits[whole:])
+        return jax.tree.map(lambda *parts: jnp.concatenate(parts), flat, last)
 
     return by_chunk
 

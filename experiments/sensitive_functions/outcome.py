@@ -45,6 +45,20 @@ def share(hits: Sequence[bool] | np.ndarray) -> Interval:
     return mean_interval(np.asarray(hits, np.float64), (0.0, 1.0))
 
 
+def claim_ends(interval: Interval) -> tuple[float, float] | None:
+    """The interval of a claim; None where there is no value."""
+    return None if math.isnan(interval.mean) else interval.ends
+
+
+def plain_ends(interval: Interval) -> list[float | None]:
+    """The ends for programs; None for those that are infinite.
+
+    >>> plain_ends(Interval(0.5, 0.25, math.inf))
+    [0.25, None]
+    """
+    return [end if math.isfinite(end) else None for end in interval.ends]
+
+
 def text_of(interval: Interval, digits: int = 3) -> str:
     """The mean with its interval, or without it where there is none.
 

@@ -97,6 +97,19 @@ class Config(ExperimentConfig):
             f"{max(self.depths)} layers of {largest} × {largest} weights",
             remedy="choose a smaller --dense-limit or --depths",
         )
+        sizes = [n * d for n in self.all_words_n for d in self.d if n * d <= self.all_words_limit]
+        largest = max(sizes, default=0)
+        memory.require(
+            2 * 4 * largest**2,
+            f"{largest} × {largest} weights of random features, for the worst of all words",
+            remedy="choose a smaller --all-words-limit or --all-words-n",
+        )
+        texts = max(self.num_seeds * longest, self.stuck_seeds * self.stuck_n) * widest
+        memory.require(
+            2 * 4 * texts,
+            f"texts of {texts} numbers",
+            remedy="choose a smaller --n, --num-seeds, --stuck-n or --stuck-seeds",
+        )
         features = max(self.context_n) * self.context_d
         memory.require(
             # Texts and features as float32, features and their product as float64.

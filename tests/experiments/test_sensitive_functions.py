@@ -245,9 +245,10 @@ def test_a_sample_of_inputs_leaves_out_what_needs_all(measured):
     assert found["norm"] == full["norm"]
 
 
-def test_many_inputs_go_in_chunks(measured, monkeypatch):
+@pytest.mark.parametrize("chunk", [4, 3])
+def test_many_inputs_go_in_chunks(measured, monkeypatch, chunk):
     lanes, params, spec, full = measured
-    monkeypatch.setattr(measuring, "_CHUNK", 4)
+    monkeypatch.setattr(measuring, "_CHUNK", chunk)
     found = measuring.measure_lane(
         spec, lane_of(lanes, 0), lane_of(params, 0), jax.random.fold_in(KEY, 0)
     )

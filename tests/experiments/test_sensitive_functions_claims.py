@@ -298,6 +298,12 @@ def test_tables_have_a_row_for_every_point():
     # Nothing learnt: no sharpness of those that did, but of all runs.
     assert table.rows[1][5] == "no run"
     assert table.rows[1][6].startswith("0.81")
+    assert "a constant passes" not in table.note
+    models = [made_up("mean", n, seed) for n in (100, 300, 500) for seed in range(2)]
+    assert (
+        "MEAN from n = 300 on: a constant passes"
+        in scaling.table_of(stages.points_of(models), config).note
+    )
     assert len(tradeoff.table_of(tradeoff_made_up(0.1)).rows) == 2 * 3 * 2
     (dropped, stayed) = dynamics.table_of(
         [curve(), curve(loss=np.full(10, 0.25))], "definition", 8

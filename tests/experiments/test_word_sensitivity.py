@@ -123,6 +123,11 @@ def test_a_killed_run_goes_on_to_the_same_bits(finished, tmp_path, monkeypatch):
         ("--context-train 5000", "context_train=5000 texts cannot be interpolated with n·d"),
         ("--mean-share 1", "mean_share must be in (0, 1)"),
         ("--d 90000", "random features of d=90000 and n=160 needs"),
+        (
+            "--n 250 10 --d 768 --all-words-n 250 --all-words-limit 1000000",
+            "192000 × 192000 weights of random features, for the worst of all words needs",
+        ),
+        ("--stuck-n 10000 --stuck-seeds 10000", "texts of 19200000000 numbers needs"),
         ("--preset paper", "8 layers of 61440 × 61440 weights needs"),
         ("--reuse nowhere", "nowhere is not the folder of a run"),
         ("--embeddings nowhere", "expected model.safetensors and vocab.txt"),

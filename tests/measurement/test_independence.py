@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsens import Gaussian, Perturbation, Tokens, sensitivity, sharpness
+from jaxsens import Ball, Gaussian, Perturbation, Tokens, sensitivity, sharpness, worst_case
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(size=(9, 6, 4)).astype(np.float32)
@@ -107,6 +107,13 @@ def test_sharpness_refuses_it_too(f):
     arguments = (model, jnp.float32(1.0), GENERATOR.normal(size=(300, 6, 4)), Gaussian(sigma=1.0))
     with pytest.raises(ValueError, match="apply_fn's output for an example depends on"):
         sharpness(*arguments, key=jax.random.key(0), devices=jax.local_devices()[:1])
+
+
+@pytest.mark.parametrize("f", [mean_over_the_batch, branch_on_one, number_of_examples])
+def test_the_worst_case_refuses_it_too(f):
+    ball = Perturbation(Tokens(), Ball(1.0))
+    with pytest.raises(ValueError, match="apply_fn's output for an example depends on"):
+        worst_case(f, (), X, ball, key=jax.random.key(0), num_starts=1, num_steps=1)
 
 
 def test_sharpness_can_be_asked_for_all_the_same():

@@ -8,19 +8,17 @@ labels. Shares that decide were fixed before the runs.
 """
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy.stats import spearmanr
 
-from jaxsens.core.intervals import Interval
 from jaxsens.reporting.results import Cell, Claim, Table
 from jaxsens.reporting.run_folder import RunFolder
 
 from ..._common.claims import number_or_none
 from ..config import Config
-from ..outcome import PartFindings, over_seeds, text_of
+from ..outcome import PartFindings, claim_ends, over_seeds, text_of
 from ..partial_functions import (
     KINDS,
     Extension,
@@ -94,7 +92,7 @@ def less_sensitive(fits: Sequence[Extension]) -> Claim:
             "fits": len(fits),
         },
         decided_by="random minus learned",
-        interval=_ends(mean),
+        interval=claim_ends(mean),
         num_seeds=_num_functions(fits),
     )
 
@@ -125,7 +123,7 @@ def grows_with_size(fits: Sequence[Extension]) -> Claim:
         holds=share is not None and share >= LEAST_ORDERED and mean.low > 0,
         values={"rise": number_or_none(mean.mean), "share of steps": share},
         decided_by="rise",
-        interval=_ends(mean),
+        interval=claim_ends(mean),
         num_seeds=_num_functions(firsts),
     )
 
@@ -159,7 +157,7 @@ def less_sharp(pairs: Sequence[Pair], num: int, kind: str) -> Claim:
             "pairs": num,
         },
         decided_by="random minus learned",
-        interval=_ends(mean),
+        interval=claim_ends(mean),
         num_seeds=_num_functions(extensions),
     )
 
@@ -184,7 +182,7 @@ def ordered_with_sensitivity(models: Sequence[Retrained], kind: str) -> Claim:
         holds=bool(known) and mean.low > 0,
         values={"rank correlation": number_or_none(mean.mean), "of each function": known},
         decided_by="rank correlation",
-        interval=_ends(mean),
+        interval=claim_ends(mean),
         num_seeds=len(known),
     )
 
@@ -221,10 +219,6 @@ def _pairs(models: Sequence[Retrained]) -> list[Pair]:
 
 def _num_functions(extensions: Sequence[Extension]) -> int:
     return len({extension.partial.function for extension in extensions})
-
-
-def _ends(interval: Interval) -> tuple[float, float] | None:
-    return None if math.isnan(interval.mean) else interval.ends
 
 
 def _table(config: Config, extensions: Sequence[Extension], models: Sequence[Retrained]) -> Table:

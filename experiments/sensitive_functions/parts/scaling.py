@@ -7,11 +7,12 @@ from jaxsens.models import BitTransformer
 from jaxsens.reporting.results import Cell, Table
 from jaxsens.reporting.run_folder import RunFolder
 
+from ..._common.claims import number_or_none
 from ..config import Config
 from ..functions import CONTROLS, FUNCTIONS, LABELS, Function, known_sensitivity
-from ..outcome import POSITIVE, PartFindings, over_seeds, share, text_of
+from ..outcome import POSITIVE, PartFindings, over_seeds, plain_ends, share, text_of
 from ..stages import Point, TrainedModel, model_values, points_of, trained_models
-from ..training import BitTask, Run
+from ..training import LEARNT, BitTask, Run
 from .scaling_claims import claims_of, long_claims, slope_of
 from .scaling_figures import figures_of
 
@@ -30,7 +31,10 @@ def run(config: Config, folder: RunFolder) -> PartFindings:
         tables=tuple(table_of(each, config) for each in (points, long) if each),
         figures=tuple(figures_of(points, long, config, folder)),
         values={
-            "slopes": {name: _ends(slope.mean, slope.ends) for name, slope in slopes.items()},
+            "slopes": {
+                name: [number_or_none(slope.mean), *plain_ends(slope)]
+                for name, slope in slopes.items()
+            },
             "runs": [model_values(m) for p in (*points, *long) for m in p.models],
         },
     )
@@ -93,6 +97,9 @@ def table_of(points: Sequence[Point], config: Config) -> Table:
                 _mean([model.record["blowup"] for model in learnt]),
             )
         )
+    # The variance of MEAN is 1/(4n): what a constant leaves.
+    trivial = [p.n for p in points if p.function == "mean" and 1 / (4 * p.n) < LEARNT]
+    beyond = f" MEAN from n = {min(trivial)} on: a constant passes this filter." if trivial else ""
     model = points[0].models[0]
     width = config.scaling_long_width if "long" in model.stage else config.width
     return Table(
@@ -106,7 +113,7 @@ def table_of(points: Sequence[Point], config: Config) -> Table:
         'with 95 % intervals over seeds; "all runs" are those that did not diverge. Sharpness is '
         f"the mean squared change of ±1 outputs on the sphere of radius ε√p, ε = {config.epsilon}; "
         '"released" is 4 times the increase of the loss under Gaussian noise; "paper\'s ρ" is the '
-        "first on the sphere of radius 8.93, at which narrow models saturate.",
+        f"first on the sphere of radius 8.93, at which narrow models saturate.{beyond}",
     )
 
 
@@ -117,7 +124,3 @@ def _runs(config: Config, name: Function, num: int) -> list[Run]:
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-def _ends(mean: float, ends: tuple[float, float]) -> list[float | None]:
-    return [value if abs(value) < float("inf") else None for value in (mean, *ends)]

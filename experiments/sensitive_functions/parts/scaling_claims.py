@@ -13,7 +13,7 @@ from ..._common.claims import number_or_none
 from .. import paper
 from ..config import Config
 from ..functions import CONTROLS, LABELS, Function
-from ..outcome import over_seeds, text_of
+from ..outcome import claim_ends, over_seeds, plain_ends, text_of
 from ..stages import Point
 from ..training import finite_or_none
 
@@ -60,7 +60,7 @@ def slope_claim(points: Points, kind: str) -> Claim:
         holds=slope.low > 0,
         values={"slope of PARITY": number_or_none(slope.mean)},
         decided_by="slope of PARITY",
-        interval=_ends(slope),
+        interval=claim_ends(slope),
         num_seeds=_num_seeds(points, "parity"),
     )
 
@@ -88,7 +88,7 @@ def slopes_claim(points: Points, kind: str) -> Claim:
             "difference to the nearest": number_or_none(difference.mean),
         },
         decided_by="difference to the nearest",
-        interval=_ends(difference),
+        interval=claim_ends(difference),
         num_seeds=_num_seeds(points, "parity"),
     )
 
@@ -170,7 +170,7 @@ def ratio_claim(points: Points, kind: str) -> Claim:
             "mean ratio": number_or_none(mean),
             "lengths": common,
             "ratios": ratios,
-            "intervals of ratios of geometric means": [_plain_ends(i) for i in by_logs.values()],
+            "intervals of ratios of geometric means": [plain_ends(i) for i in by_logs.values()],
         },
         decided_by="mean ratio",
         num_seeds=sum(len(parity[n]) + len(majority[n]) for n in common),
@@ -201,7 +201,7 @@ def control_claims(points: Points, kind: str, sweep: str = "") -> list[Claim]:
                     f"n = {first.n}": number_or_none(means[0]),
                     f"n = {last.n}": number_or_none(means[1]),
                     "factor": number_or_none(factor),
-                    "interval of last over first, geometric means": _plain_ends(change),
+                    "interval of last over first, geometric means": plain_ends(change),
                 },
                 decided_by="factor",
                 num_seeds=sum(map(len, ends)),
@@ -249,7 +249,7 @@ def paper_size_claims(points: Points, kind: str) -> list[Claim]:
             holds=low <= parity.mean <= high,
             values={"PARITY": number_or_none(parity.mean)},
             decided_by="PARITY",
-            interval=_ends(parity),
+            interval=claim_ends(parity),
             num_seeds=_num_seeds(points, "parity"),
         )
     ]
@@ -284,8 +284,8 @@ def paper_size_claims(points: Points, kind: str) -> list[Claim]:
                     LABELS[name]: number_or_none(slopes[0].mean),
                     "PARITY": number_or_none(slopes[1].mean),
                     "share": number_or_none(share),
-                    "interval of the first": _plain_ends(slopes[0]),
-                    "interval of the second": _plain_ends(slopes[1]),
+                    "interval of the first": plain_ends(slopes[0]),
+                    "interval of the second": plain_ends(slopes[1]),
                 },
                 decided_by="share",
                 num_seeds=_num_seeds(points, name),
@@ -297,11 +297,3 @@ def paper_size_claims(points: Points, kind: str) -> list[Claim]:
 def _num_seeds(points: Points, function: Function) -> int:
     seeds = {m.run.seed for p in points if p.function == function for m in p.learnt}
     return max(1, len(seeds))
-
-
-def _plain_ends(interval: Interval) -> list[float | None]:
-    return [end if math.isfinite(end) else None for end in interval.ends]
-
-
-def _ends(interval: Interval) -> tuple[float, float] | None:
-    return None if math.isnan(interval.mean) else interval.ends

@@ -19,7 +19,7 @@ from jaxsens.reporting.run_folder import RunFolder
 from ..._common.claims import number_or_none
 from ..._common.figures import saved_figure
 from ..config import Config
-from ..outcome import PartFindings, over_seeds, share, text_of
+from ..outcome import PartFindings, over_seeds, plain_ends, share, text_of
 from ..scratchpads import Scratchpad, trained_scratchpads
 
 #: H5: sharpness may rise from a length to the next by so many standard errors.
@@ -116,7 +116,7 @@ def does_not_grow(points: Sequence[Point], kind: str) -> Claim:
         values={
             "largest rise in standard errors": largest if math.isfinite(largest) else None,
             "slope for each doubling of n": number_or_none(slope.mean),
-            "slope, 95 % interval": [e if math.isfinite(e) else None for e in slope.ends],
+            "slope, 95 % interval": plain_ends(slope),
             "runs that learnt": [len(point.learnt) for point in points],
         },
         decided_by="largest rise in standard errors",

@@ -25,7 +25,7 @@ from ..._common.figures import saved_figure
 from .. import paper
 from ..config import Config
 from ..functions import LABELS, Function
-from ..outcome import POSITIVE, PartFindings, over_seeds, text_of
+from ..outcome import POSITIVE, PartFindings, claim_ends, over_seeds, plain_ends, text_of
 from ..stages import TrainedModel, model_values, trained_models
 from ..training import Run
 
@@ -195,7 +195,7 @@ def shift_claims(models: Models, functions: Sequence[Function]) -> list[Claim]:
                 "rows": len(rows),
                 "rows in which a seed learnt two lengths": len(means),
                 "mean": number_or_none(parity.mean),
-                "interval of the mean": _ends(parity),
+                "interval of the mean": plain_ends(parity),
             },
             decided_by="smallest of the rows",
             num_seeds=max(1, num),
@@ -217,7 +217,7 @@ def shift_claims(models: Models, functions: Sequence[Function]) -> list[Claim]:
                     "difference": number_or_none(difference.mean),
                 },
                 decided_by="difference",
-                interval=None if math.isnan(difference.mean) else difference.ends,
+                interval=claim_ends(difference),
                 num_seeds=max(1, num),
             )
         )
@@ -270,10 +270,6 @@ def _means_by_seed(values: Iterable[tuple[int, float]]) -> dict[int, float]:
     for seed, value in values:
         groups.setdefault(seed, []).append(value)
     return {seed: float(np.mean(each)) for seed, each in groups.items()}
-
-
-def _ends(interval: Interval) -> list[float | None]:
-    return [end if math.isfinite(end) else None for end in interval.ends]
 
 
 @styled
