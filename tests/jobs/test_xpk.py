@@ -19,9 +19,9 @@ XPK = "xpk==1.16.0"
 def xpk(tmp_path_factory):
     """xpk in an environment of its own: it brings half a gigabyte, and versions of its own."""
     folder = tmp_path_factory.mktemp("xpk")
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True, timeout=600)
     pip = [folder / "venv/bin/python", "-m", "pip", "install", "--quiet", XPK]
-    done = subprocess.run(pip, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(pip, capture_output=True, text=True, timeout=1200)
     if done.returncode:
         pytest.skip(f"pip cannot install {XPK}: {done.stderr.strip()[-200:]}")
     return folder / "venv/bin/xpk"
