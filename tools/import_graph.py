@@ -40,7 +40,7 @@ Graph = Mapping[str, frozenset[str]]
 
 
 def rooms(package: Path) -> dict[str, frozenset[str]]:
-    """Each room, and the rooms that its files import; the command lines count as one, `commands`."""
+    """Each room, and the rooms that its files import; the command lines count as one room."""
     found: dict[str, set[str]] = {}
     for file in sorted(package.rglob("*.py")):
         room = file.relative_to(package).parts[0].removesuffix(".py")
@@ -148,7 +148,9 @@ def _arrow(start: tuple[float, float], end: tuple[float, float]) -> str:
     x2, y2 = end[0] + _BOX_WIDTH / 2, end[1] + _BOX_HEIGHT
     bend = (y1 - y2) / 2
     path = f"M{x1:g} {y1:g}C{x1:g} {y1 - bend:g} {x2:g} {y2 + bend:g} {x2:g} {y2:g}"
-    return f'<path d="{path}" fill="none" stroke="#8a94a6" stroke-width="1.3" marker-end="url(#tip)"/>'
+    return (
+        f'<path d="{path}" fill="none" stroke="#8a94a6" stroke-width="1.3" marker-end="url(#tip)"/>'
+    )
 
 
 def _box(room: str, x: float, y: float) -> str:

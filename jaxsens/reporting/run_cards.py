@@ -125,7 +125,7 @@ def read_card(folder: Path, root: Path) -> RunCard:
         return _unfinished(folder, name, when)
     except (ValueError, OSError, RecursionError) as error:
         said = " ".join(str(error).split())
-        return RunCard(name, "damaged", f"{said:.200}", when=when)
+        return RunCard(name, "damaged", f"{said:.200}", **_identity(folder), when=when)
 
 
 def _finished(folder: Path, name: str) -> RunCard:
@@ -153,9 +153,10 @@ def _finished(folder: Path, name: str) -> RunCard:
 
 
 def _unfinished(folder: Path, name: str, when: float | None) -> RunCard:
-    identity = _read_json(folder / "config.json")
-    if not isinstance(identity, dict) or not isinstance(identity.get("config"), dict):
-        raise ValueError("config.json says neither experiment nor config")
+    identity = _identity(folder)
+    if not identity:
+        _read_json(folder / "config.json")
+        raise ValueError("config.json does not say which experiment and config it is of")
     failure = folder.with_name(f"{folder.name}.failed")
     if failure.is_file():
         state, detail = "failed", " ".join(_read_text(failure).split())[:200]
@@ -167,11 +168,23 @@ def _unfinished(folder: Path, name: str, when: float | None) -> RunCard:
         folder=name,
         state=state,  # type: ignore[arg-type]
         detail=detail,
-        experiment=str(identity.get("experiment", UNKNOWN)),
-        dataset=_dataset(identity["config"]),
         when=when,
-        config=_texts(identity["config"]),
+        **identity,
     )
+
+
+def _identity(folder: Path) -> dict[str, Any]:
+    """What config.json says of a run, as fields of its card; nothing if it cannot be read."""
+    try:
+        said = _read_json(folder / "config.json")
+        config = said["config"]
+        return {
+            "experiment": str(said["experiment"]),
+            "dataset": _dataset(config),
+            "config": _texts(config),
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
 
 
 def preset_of(command: str) -> str:
