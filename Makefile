@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
 
-.PHONY: vision test test-all lint results bench clean
+.PHONY: vision test test-all lint results docs docs-serve pictures bench release-check clean
 
 # neural-tangents comes last and without its dependencies: it declares TensorFlow (2 GB), which the part used here never
 # imports, and while it is there pip reports that as an error after everything else that it installs.
@@ -46,10 +46,31 @@ results: $(VENV)/.installed
 	$(BIN)/python -m jaxsens.record
 	$(BIN)/python -m benchmarks.page
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(call install,.[docs])
+	@touch $@
+
+# The site. NO_MKDOCS_2_WARNING: the theme advertises its successor in every build.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+docs-serve: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+# What docs/pictures holds: drawn from trained models, and from the import statements.
+pictures: $(VENV)/.installed
+	$(BIN)/python -m tools.pictures
+	$(BIN)/python -m tools.import_graph
+
 bench: $(VENV)/.installed
 	$(call install,.[bench])
 	$(BIN)/python -m benchmarks.run --suite sensitivity
 
+# Wheel and sdist, installed elsewhere: see docs/developers/release.md.
+release-check: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.release_check
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

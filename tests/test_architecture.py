@@ -15,7 +15,7 @@ ORDER = (
     {"reporting", "figures"},
     {"cli"},
     {"sweeps"},
-    {"run", "record", "sweep"},
+    {"run", "record", "sweep", "gallery"},
 )
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 

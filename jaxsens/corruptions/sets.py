@@ -25,7 +25,9 @@ from jaxsens.data.images import cifar10c
 from jaxsens.data.sources import files
 from jaxsens.data.sources.folders import expanded
 
+#: Where a set came from: the official files.
 OFFICIAL = "CIFAR-10-C"
+#: Where a set came from: made here.
 REGENERATED = "CIFAR-10-C style, regenerated"
 
 _CHUNK = 250

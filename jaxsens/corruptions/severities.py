@@ -20,6 +20,7 @@ from jaxsens.corruptions import blur, color, digital, elastic, frost, motion, no
 from jaxsens.corruptions.base import Corruption
 from jaxsens.data.errors import require_known
 
+#: The severities of CIFAR-10-C.
 SEVERITIES = (1, 2, 3, 4, 5)
 
 #: The arguments of each corruption, one row for each severity.
@@ -55,6 +56,7 @@ CONSTANTS: dict[str, tuple[tuple[float, ...], ...]] = {
     "gaussian_blur": ((0.4,), (0.6,), (0.7,), (0.8,), (1.0,)),
     "saturate": ((0.3, 0.0), (0.1, 0.0), (1.5, 0.0), (2.0, 0.1), (2.5, 0.2)),
 }
+#: The corruptions by name.
 NAMES = tuple(CONSTANTS)
 
 _CLASSES: dict[str, type[Corruption]] = {

@@ -9,6 +9,7 @@ from typing import Any
 
 from jaxsens.reporting.run_folder import RunFolder, WorkdirError
 
+#: One line of metrics.jsonl.
 Record = dict[str, Any]
 
 

@@ -15,6 +15,7 @@ from jaxsens.core.notices import renamed_attribute, renamed_keyword
 from jaxsens.core.scalars import MAX_INT32, as_list, as_whole, one_line, whole_number
 from jaxsens.text.special_ids import PAD_ID
 
+#: The lengths that buckets have by default.
 LENGTHS = (16, 32, 48, 64, 96, 128)
 
 

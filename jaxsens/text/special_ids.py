@@ -4,5 +4,11 @@ They stand by themselves because `jaxsens.text.tokenization`, which has the text
 tokenizers library.
 """
 
-#: `<s>`, `<pad>`, `</s>`, `<unk>`.
-CLS_ID, PAD_ID, SEP_ID, UNK_ID = range(4)
+#: `<s>`, the first token of a text.
+CLS_ID = 0
+#: `<pad>`, which fills a batch up.
+PAD_ID = 1
+#: `</s>`, the end of a text.
+SEP_ID = 2
+#: `<unk>`, what a vocabulary without all bytes does not know.
+UNK_ID = 3

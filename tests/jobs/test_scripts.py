@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ SCRIPTS = ("slurm.sbatch", "slurm-array.sbatch", "queued-resource.sh")
 
 
 def shellcheck(file):
-    program = shutil.which("shellcheck")
+    here = str(Path(sys.executable).parent)
+    program = shutil.which("shellcheck", path=os.pathsep.join([here, os.environ["PATH"]]))
     if program is None:
         pytest.skip("needs shellcheck: pip install 'jaxsens[jobs-test]'")
     return subprocess.run([program, "--shell=bash", file], capture_output=True, text=True)

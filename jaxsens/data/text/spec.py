@@ -8,6 +8,7 @@ import dataclasses
 
 from jaxsens.data.errors import require_known
 
+#: The splits of a text dataset: GLUE keeps the labels of its test splits to itself.
 TEXT_SPLITS = ("train", "validation")
 
 
