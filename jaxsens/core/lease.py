@@ -33,6 +33,8 @@ from jaxsens.core.files import WorkdirError
 
 LEASE_SECONDS = 60.0
 RENEW_SECONDS = 10.0
+#: The part of a lease after which its owner, unable to renew it, writes nothing more.
+_HOLD = 0.75
 _LOOK_SECONDS = 1.0
 
 
@@ -56,7 +58,7 @@ class Lease:
         self._identity = {"owner": _owner(), "process": _process(os.getpid())}
         self._identity["token"] = secrets.token_hex(8)
         self._taken_over = False
-        self._stop = threading.Event()
+        self._stop, self._one_at_a_time = threading.Event(), threading.Lock()
         before = _generation_to_replace(bucket, key, folder, tell)
         self._renewed, self._count = _now(), 0
         try:
@@ -65,18 +67,23 @@ class Lease:
             raise _in_use(folder, "another process, which was first") from None
         # Patience would keep a request going after somebody else has taken over.
         self._bucket = Bucket(bucket.name, patience=0.0)
-        self._thread = threading.Thread(target=self._renew, daemon=True, name="jaxsens-lease")
+        self._thread = threading.Thread(target=self._keep_renewing, daemon=True)
         self._thread.start()
 
     def lost(self) -> str | None:
         """As `jaxsens.core.storage.Lock.lost`."""
+        if self._silent() > _HOLD * LEASE_SECONDS:
+            self._renew()  # a process that was stopped comes here before its thread has renewed
         if self._taken_over:
             return "was taken over by another process, or its .lock deleted, while the run went on"
-        if (silent := _now() - self._renewed) > 0.75 * LEASE_SECONDS:
+        if (silent := self._silent()) > _HOLD * LEASE_SECONDS:
             return (
                 f"could not be reached for {silent:.0f} s, so that another may have taken it over"
             )
         return None
+
+    def _silent(self) -> float:
+        return _now() - self._renewed
 
     def release(self) -> None:
         """As `jaxsens.core.storage.Lock.release`."""
@@ -88,18 +95,34 @@ class Lease:
                 self._bucket.delete(self._key, self._generation)
         self._taken_over = True
 
+    def _keep_renewing(self) -> None:
+        while not self._taken_over and not self._stop.wait(RENEW_SECONDS):
+            self._renew()
+
     def _renew(self) -> None:
-        while not self._stop.wait(RENEW_SECONDS):
+        with self._one_at_a_time:
             started = _now()
             self._count += 1
-            try:
-                self._generation = self._bucket.write(self._key, self._content(), self._generation)
-                self._renewed = started
-            except ChangedError:
-                self._taken_over = True
-                return
-            except OSError:
-                continue
+            # What fails otherwise is tried again until the lease has ended.
+            with contextlib.suppress(OSError):
+                try:
+                    there: int | None = self._bucket.write(
+                        self._key, self._content(), self._generation
+                    )
+                except ChangedError:
+                    there = self._own_generation()
+                if there is None:
+                    self._taken_over = True
+                else:
+                    self._generation, self._renewed = there, started
+
+    def _own_generation(self) -> int | None:
+        """That of the lock, if it is an earlier renewal of which the answer was lost."""
+        try:
+            content, generation = self._bucket.read_with_generation(self._key)
+        except FileNotFoundError:
+            return None
+        return generation if _parsed(content).get("token") == self._identity["token"] else None
 
     def _content(self) -> bytes:
         return json.dumps({**self._identity, "renewed": self._count}).encode()

@@ -169,10 +169,10 @@ def problem(name: str) -> tuple[str, str] | None:
 
     Example:
       >>> problem("s3://bucket/run")
-      ('a folder or gs://BUCKET/FOLDER', 'copy it there')
+      ('a folder or gs://BUCKET/FOLDER', 'no other store is known')
     """
     if not _BUCKET.fullmatch(name):
-        return "a folder or gs://BUCKET/FOLDER", "copy it there"
+        return "a folder or gs://BUCKET/FOLDER", "no other store is known"
     if not _is_installed():
         return "a folder, for nothing that reads gs:// is installed", _INSTALL
     return None

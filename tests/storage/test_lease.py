@@ -133,6 +133,29 @@ def test_its_owner_renews_it(server, short):
     held.release()
 
 
+def test_an_owner_that_was_stopped_for_long_renews_before_it_goes_on(server, monkeypatch):
+    held = take()
+    first = server.objects[KEY][1]
+    held._renewed -= 1000
+    assert held.lost() is None
+    assert server.objects[KEY][1] > first
+    held._renewed -= 1000
+    server.change(KEY, elsewhere(), None)
+    assert "taken over" in held.lost()
+    held.release()
+
+
+def test_a_renewal_whose_answer_was_lost_is_its_own(server):
+    held = take()
+    server.lose_answers = 1
+    held._renew()
+    held._renew()
+    assert held.lost() is None
+    assert server.objects[KEY][1] == held._generation
+    held.release()
+    assert KEY not in server.objects
+
+
 @pytest.mark.parametrize("becomes", [elsewhere(token="another"), None])
 def test_an_owner_notices_that_it_is_not_its_own_any_more(server, short, becomes):
     held = take()
