@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
+# By a name, because `call` would take the comma for its own.
+DEV := dev,jobs-test
 
 .PHONY: vision test test-all lint results docs docs-serve pictures bench release-check clean
 
@@ -23,7 +25,7 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(call install,.[dev,jobs-test])
+	$(call install,.[$(DEV)])
 	@touch $@
 
 vision: $(VENV)/.installed
