@@ -18,13 +18,14 @@ SLOW = {"docs/guides/worst_case.md", "docs/guides/exact_reuse.md", "docs/guides/
 
 
 def pages_with_blocks():
+    """The pages whose blocks are run here."""
     for file in sorted(ROOT.glob("docs/**/*.md")):
         name = file.relative_to(ROOT).as_posix()
         if name not in OWN_TESTS and blocks_of(file.read_text("utf-8")):
             yield pytest.param(file, id=name, marks=[pytest.mark.slow] if name in SLOW else [])
 
 
-@pytest.mark.parametrize("page", pages_with_blocks())
+@pytest.mark.parametrize("page", [*pages_with_blocks()])
 def test_a_page_prints_what_it_says(page):
     names: dict = {}
     left_out = []
