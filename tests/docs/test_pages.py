@@ -18,6 +18,7 @@ SLOW = {"docs/guides/worst_case.md", "docs/guides/exact_reuse.md", "docs/guides/
 
 
 def pages_with_blocks():
+    """The pages whose blocks are run here."""
     for file in sorted(ROOT.glob("docs/**/*.md")):
         name = file.relative_to(ROOT).as_posix()
         if name not in OWN_TESTS and blocks_of(file.read_text("utf-8")):
