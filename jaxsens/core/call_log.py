@@ -107,7 +107,7 @@ class _KeptLog(CallLog):
 
 
 def begin(identity: Callable[[], Any], is_shared: bool = False) -> CallLog:
-    """The log of a computation that begins now.
+    """The log of a computation that begins now; every process must call this.
 
     Args:
       identity: gives what decides which calls are made and what they give, beside the store

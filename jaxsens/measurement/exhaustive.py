@@ -119,7 +119,8 @@ def _measure_by_reuse(job: MeasurementJob, reuse: Reuse) -> Measurement:
             f"reuse gave another output than a whole pass, by up to {wrong:.1f} times what "
             "rounding explains"
         )
-    if len(cells):
+    # On every host if on one of them: what is kept of an interrupted measurement is read together.
+    if runtime.largest_of_hosts(float(len(cells))):
         totals[tuple(cells.T)] = totals_of(job, cells + np.array([share.start, 0]))
     totals = runtime.gather_hosts(totals, n)
     check_finite(totals, job.example_ids)

@@ -19,6 +19,9 @@ sys.path.append(str(Path(__file__).parents[1] / "crash"))
 
 import tiny
 
+#: Of "ties" whole passes decide the first example, which one process has and the other has not.
+ESTIMATES = ("all", "random", "noise", "ties")
+
 
 def load(config: Any, data_dir: Any) -> tiny.Points:
     """The points; those of another process may differ."""
@@ -37,7 +40,7 @@ def run(config: Any, data: tiny.Points, folder: RunFolder) -> Findings:
     findings = tiny.run(config, data, folder)
     weights = np.reshape(findings.values["weights"], (3, 2)).astype(np.float32)
     x = np.tile(data.x, (config.num_measured, 1))
-    found = {name: estimate(folder, name, weights, x) for name in ("all", "random", "noise")}
+    found = {name: estimate(folder, name, weights, x) for name in ESTIMATES}
     return dataclasses.replace(findings, values=findings.values | found)
 
 
@@ -54,6 +57,9 @@ def estimate(folder: RunFolder, name: str, weights: Any, x: np.ndarray) -> Any:
         if name == "noise":
             noise = jaxsens.Gaussian(sigma=0.1)
             return jaxsens.sharpness(_apply, jnp.asarray(weights), x, noise, 4, key=key)
+        if name == "ties":
+            tied = np.concatenate([np.zeros_like(x[:1]), x])
+            return jaxsens.sensitivity(_apply, weights, tied, shift, 5, key=key, incremental=True)
         positions: Any = name
         return jaxsens.sensitivity(
             _apply, jnp.asarray(weights), x, shift, 5, key=key, positions=positions

@@ -113,7 +113,7 @@ def end_state(run: Path) -> dict:
     with ocp.StandardCheckpointer() as checkpointer:
         weights = checkpointer.restore(run / "checkpoints" / "linear" / "3" / "default")
     estimates = {}
-    for name in ("all", "random", "noise"):
+    for name in ("all", "random", "noise", "ties"):
         estimates[name] = json.loads((run / "estimates" / f"{name}.json").read_text())
         estimates[name].pop("provenance")
     assert not (run / "partial").exists()
