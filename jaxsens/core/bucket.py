@@ -44,6 +44,10 @@ class Bucket:
         retry = DEFAULT_RETRY.with_timeout(patience).with_delay(0.2, 8.0) if patience else None
         self._how: dict[str, Any] = {"retry": retry, "timeout": _TIMEOUT_SECONDS}
 
+    def close(self) -> None:
+        """Closes the connection."""
+        self._client.close()
+
     def read(self, key: str) -> bytes:
         """The content of an object; FileNotFoundError if there is none."""
         with _errors(key):

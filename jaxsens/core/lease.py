@@ -94,6 +94,7 @@ class Lease:
             if not self._taken_over:
                 self._bucket.delete(self._key, self._generation)
         self._taken_over = True
+        self._bucket.close()
 
     def _keep_renewing(self) -> None:
         while not self._taken_over and not self._stop.wait(RENEW_SECONDS):
