@@ -40,7 +40,7 @@ def logged(
             raise
         if isinstance(error, jax.errors.JaxRuntimeError):
             # A device that waits for a process that is gone fails, too.
-            peers.leave_if_lost()
+            peers.leave_if_lost(error)
         text = "".join(traceback.format_exception(error))
         said = " ".join(f"{type(error).__name__}: {error}".split())
         raise UnforeseenError(

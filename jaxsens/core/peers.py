@@ -101,10 +101,16 @@ def leave(status: int, message: str) -> NoReturn:
     _end(told or mine, must_say=told is None)
 
 
-def leave_if_lost() -> None:
-    """Ends this process if another one is lost, which an error of a device may come from."""
+def leave_if_lost(error: Exception) -> None:
+    """Ends this process if an error of a device comes from others: they are lost, or too slow.
+
+    Args:
+      error: what the device said.
+    """
     if hosts.num_processes() == 1:
         return
+    if "DEADLINE_EXCEEDED" in str(error):
+        leave(EXIT_LOST, "another process did not answer in time; the same command resumes")
     before = _within(_WAIT_SECONDS, _pulses)
     deadline = time.monotonic() + _SILENT_SECONDS
     while before is not None and time.monotonic() < deadline:

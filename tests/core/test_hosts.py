@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxsens.core import hosts
+from jaxsens.core import hosts, peers
 from jaxsens.core.files import WorkdirError
 
 CLUSTER = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
@@ -61,3 +61,21 @@ def test_an_error_is_made_again_from_the_names_of_its_classes(error, kind):
     made = hosts._error(classes, str(error))
     assert type(made) is kind
     assert str(made) == str(error)
+
+
+def test_a_process_that_was_too_slow_is_no_fault_of_the_run(monkeypatch):
+    left = []
+
+    def leave(status, message):
+        left.append((status, message))
+        raise SystemExit(status)
+
+    monkeypatch.setattr(hosts, "num_processes", lambda: 2)
+    monkeypatch.setattr(peers, "leave", leave)
+    with pytest.raises(SystemExit):
+        peers.leave_if_lost(RuntimeError("DEADLINE_EXCEEDED: Gloo context initialization"))
+    ((status, message),) = left
+    assert status == 75
+    assert "did not answer in time" in message
+    monkeypatch.setattr(hosts, "num_processes", lambda: 1)
+    peers.leave_if_lost(RuntimeError("DEADLINE_EXCEEDED"))
