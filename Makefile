@@ -52,9 +52,10 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	$(call install,.[docs])
 	@touch $@
 
-# The site. NO_MKDOCS_2_WARNING: the theme advertises its successor in every build.
+# The site. Not --quiet: mkdocs then counts no warning, and --strict never fails.
+# NO_MKDOCS_2_WARNING: the theme advertises its successor in every build.
 docs: $(VENV)/.installed-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html"
 
 docs-serve: $(VENV)/.installed-docs

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -37,10 +38,12 @@ def test_rooms_are_placed_below_what_they_import():
         graph.levels({"a": frozenset("b"), "b": frozenset("a")})
 
 
-def test_every_page_of_results_is_in_the_navigation():
+def test_every_page_is_in_the_navigation():
     text = (ROOT / "mkdocs.yml").read_text("utf-8")
-    for file in ROOT.glob("docs/**/*.md"):
-        assert f"{file.relative_to(ROOT / 'docs').as_posix()}\n" in text, file
+    # The whole name: devices.md is the end of many_devices.md.
+    named = set(re.findall(r"^ +- (?:[^\n]*: )?(\S+\.md)$", text, re.MULTILINE))
+    there = {f.relative_to(ROOT / "docs").as_posix() for f in ROOT.glob("docs/**/*.md")}
+    assert named == there
 
 
 def test_links_that_leave_the_site_become_names():
@@ -51,17 +54,43 @@ def test_links_that_leave_the_site_become_names():
     assert inside_only(page, here, ROOT / "docs") == shown
 
 
-@pytest.mark.slow
-def test_the_site_is_built_and_asks_nothing_of_the_network(tmp_path):
+def build(root, folder):
+    """Builds the site as `make docs` does; with --quiet, --strict would never fail."""
     pytest.importorskip("mkdocs", reason="`make docs` installs mkdocs")
     pytest.importorskip("mkdocstrings")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", tmp_path]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", folder]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_the_site_is_built_and_asks_nothing_of_the_network(tmp_path):
+    done = build(ROOT, tmp_path)
     assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
     assert (tmp_path / "search" / "search_index.js").exists()
     for file in tmp_path.rglob("*.html"):
         text = file.read_text("utf-8")
         loaded = re.findall(r'<(?:script|img|iframe)[^>]* src="?([^" >]+)', text)
         loaded += re.findall(r'<link[^>]* rel="?stylesheet"?[^>]* href="?([^" >]+)', text)
         assert not [each for each in loaded if re.match(r"(https?:)?//", each)], file
+
+
+@pytest.mark.slow
+def test_a_broken_link_fails_the_build(tmp_path):
+    for name in ("docs", "jaxsens", "tools"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    with (tmp_path / "docs" / "index.md").open("a") as page:
+        page.write("\n[nowhere](nowhere.md)\n")
+    done = build(tmp_path, tmp_path / "site")
+    assert done.returncode != 0
+    assert "a link 'nowhere.md', but the target is not found" in done.stderr
+
+
+def test_make_docs_counts_warnings():
+    (line,) = re.findall(
+        r"^.*mkdocs build.*$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE
+    )
+    assert "--strict" in line
+    assert "-q" not in line
