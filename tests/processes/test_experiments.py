@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 #: Enough for the slowest machine; nothing waits for it where all is well.
 LIMIT = 600
-IMAGES = "--dataset shapes --epochs 2 --evaluate-every 1 --num-train 100 --num-measured 6"
+IMAGES = "--epochs 2 --evaluate-every 1 --num-train 100 --num-measured 6"
 TINY = {
     "vision": f"--models mlp-leaky cnn {IMAGES}",
     "ablations": f"--depths 2 --heads 2 {IMAGES}",
