@@ -15,7 +15,7 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -82,7 +82,7 @@ def _outcome(arguments: list[str]) -> tuple[int, str | None]:
 
 
 def _main(arguments: list[str]) -> int:
-    with _usage():
+    with failures.of_usage():
         given = flags.split(arguments)
         name = flags.experiment_name(given)
         if name is None:
@@ -103,7 +103,7 @@ def _run(experiment: Experiment, options: Options, config: Any) -> int:
     hosts.require_same(
         {"--exp": options.exp, "--workdir": str(path), **plain(fields, "config")}, _other_arguments
     )
-    with _usage():
+    with failures.of_usage():
         finished = hosts.from_first(lambda: storage.at(path).exists("results.json"))
     if finished:
         results = _show(experiment, options, config, path)
@@ -142,7 +142,7 @@ def _other_data(there: dict[str, str], here: dict[str, str]) -> str:
 def _make(experiment: Experiment, options: Options, config: Any, path: PurePath) -> Results:
     """Runs the experiment to its end, or goes on where it was."""
     with contextlib.ExitStack() as stack:
-        with _usage():
+        with failures.of_usage():
             data = experiment.load(config, options.data_dir)
             digests = fingerprint.fingerprint(data)
             hosts.require_same(digests, _other_data)
@@ -189,7 +189,7 @@ def _show(experiment: Experiment, options: Options, config: Any, path: PurePath)
 
 def _show_here(experiment: Experiment, options: Options, config: Any, path: PurePath) -> Results:
     """The results of a finished run, and its report again if that is missing."""
-    with _usage():
+    with failures.of_usage():
         data = None
         # Without a folder that was asked for there is nothing to compare with, only to download.
         if options.data_dir or os.environ.get("JAXSENS_DATA"):
@@ -207,15 +207,6 @@ def _show_here(experiment: Experiment, options: Options, config: Any, path: Pure
         except OSError as error:
             say(f"report.html is missing and cannot be made again: {error}")
     return results
-
-
-@contextlib.contextmanager
-def _usage() -> Iterator[None]:
-    """What fails in here is the user's to mend: arguments, data, folders."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        raise failures.UsageError(str(error)) from error
 
 
 if __name__ == "__main__":

@@ -24,10 +24,9 @@ on). With an index it is the run's own: 1 and 2 are permanent, 75 and 128 or mor
 """
 
 import argparse
-import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -60,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: list[str]) -> int:
-    with _usage():
+    with failures.of_usage():
         options = _parsed(arguments)
         cells = read_cells(options.cells, options.runs)
         looking = options.list or options.status or options.collect
@@ -89,17 +88,8 @@ def _main(arguments: list[str]) -> int:
 def _collected(options: argparse.Namespace, cells: Sequence[Cell]) -> str:
     """Writes the page."""
     name = Path(options.cells).stem
-    with _usage():
+    with failures.of_usage():
         return collect(name, cells, options.runs / f"sweep-{name}.html")
-
-
-@contextlib.contextmanager
-def _usage() -> Iterator[None]:
-    """What fails in here is the user's to mend: arguments and files."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        raise failures.UsageError(str(error)) from error
 
 
 def _index(given: int | None, environment: Mapping[str, str], num_cells: int) -> int | None:

@@ -16,6 +16,19 @@ class UsageError(Exception):
     """Bad arguments, data or folders; the message is for the user."""
 
 
+@contextlib.contextmanager
+def of_usage() -> Iterator[None]:
+    """What fails in here is the user's to mend: arguments, data, files, folders.
+
+    Raises:
+      UsageError: in place of ValueError and OSError, with their message.
+    """
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise UsageError(str(error)) from error
+
+
 class UnforeseenError(Exception):
     """Wraps an error whose traceback was written; the message is for the user."""
 
