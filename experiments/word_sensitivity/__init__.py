@@ -59,6 +59,7 @@ PRESETS = {
         context_n=(40, 120),
         context_train=(1_100, 1_200, 1_300),
         context_dense=(2, 4, 8),
+        context_dense_limit=80 * 768,
     ),
 }
 
