@@ -15,6 +15,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
+from jaxsens.core import hosts
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 QUICK = ["--exp", "vision", "--num-measured", "10"]
@@ -213,17 +215,18 @@ def test_a_signal_to_one_ends_all_and_the_rest_has_the_same_bits(server, togethe
 
 
 @pytest.mark.parametrize(
-    ("process", "number"),
+    ("process", "number", "heartbeat"),
     [
-        (0, signal.SIGKILL),
-        pytest.param(1, signal.SIGKILL, marks=pytest.mark.slow),
-        pytest.param(0, signal.SIGSTOP, marks=pytest.mark.slow),
-        pytest.param(1, signal.SIGSTOP, marks=pytest.mark.slow),
+        (0, signal.SIGKILL, 10),
+        # By the heartbeat that users have.
+        pytest.param(1, signal.SIGKILL, hosts.HEARTBEAT_SECONDS, marks=pytest.mark.slow),
+        pytest.param(0, signal.SIGSTOP, hosts.HEARTBEAT_SECONDS, marks=pytest.mark.slow),
+        pytest.param(1, signal.SIGSTOP, hosts.HEARTBEAT_SECONDS, marks=pytest.mark.slow),
     ],
 )
-def test_a_lost_process_ends_the_others(server, process, number):
+def test_a_lost_process_ends_the_others(server, process, number, heartbeat):
     run = server.folder / f"lost-{process}-{number}"
-    job = server.start([*QUICK, "--workdir", str(run)])
+    job = server.start([*QUICK, "--workdir", str(run)], heartbeat=heartbeat)
     job.wait_for(run / "metrics.jsonl")
     os.kill(job.pids[process], number)
     statuses = job.statuses(last=process if number == signal.SIGSTOP else None)
