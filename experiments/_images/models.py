@@ -1,5 +1,6 @@
 """What the image experiments train: one model, and its way of training."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ class ModelSpec:
       objective: the loss.
       augment: `augment(key, x, y) -> (x, y)`, applied to the training images once; None for none.
       paper: the paper's sensitivity, if it gives one.
+      seed: what is added to the run's seed: a model is trained as often as there are seeds.
     """
 
     name: str
@@ -34,3 +36,14 @@ class ModelSpec:
     objective: Objective = cross_entropy
     augment: Callable[[PRNGKeyArray, Array, Array], tuple[Array, Array]] | None = None
     paper: float | None = None
+    seed: int = 0
+
+    def with_seed(self, number: int) -> "ModelSpec":
+        """The same model trained once more, from other weights and in another order.
+
+        Number 0 is the model itself.
+        """
+        if not number:
+            return self
+        name, label = f"{self.name}-seed-{number}", f"{self.label}, seed {number}"
+        return dataclasses.replace(self, name=name, label=label, seed=number)

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from jaxsens import SensitivityEstimate, data
 from jaxsens.reporting.results import Table
 from jaxsens.reporting.run_folder import RunFolder
 
-from .._common.claims import Estimates
+from .._common.claims import Estimates, SeedEstimates, mean_over_seeds
 from .config import ImageConfig
 from .loading import Images
 from .measuring import final_records
@@ -45,14 +47,69 @@ def sensitivity_table(
                 f"{record['test_accuracy']:.3f}",
             )
         )
-    estimate = estimates[specs[0].name]
     return Table(
-        title=f"Sensitivity after {config.epochs} epochs on {data.spec(config.dataset).title}",
+        title=_title(config),
         columns=("model", "paper", "measured", "95 % interval", "train acc.", "test acc."),
         rows=tuple(rows),
-        note=f"{_what_was_edited(config, estimate)}; n={estimate.num_examples} training images"
+        note=_note(config, images, estimates[specs[0].name]),
+    )
+
+
+def seeds_table(
+    config: ImageConfig,
+    images: Images,
+    specs: Sequence[ModelSpec],
+    estimates: SeedEstimates,
+    folder: RunFolder,
+) -> Table:
+    """The same over several seeds: mean, its interval over seeds, smallest and largest."""
+    records = final_records(config, folder)
+    rows = []
+    for spec in specs:
+        means = [estimate.mean for estimate in estimates[spec.name]]
+        mine = [records[spec.with_seed(number).name] for number in range(len(means))]
+        mean, low, high = mean_over_seeds(means)
+        widest = max(estimate.ci()[1] - estimate.ci()[0] for estimate in estimates[spec.name])
+        rows.append(
+            (
+                spec.label,
+                spec.paper,
+                f"{mean:.4f}",
+                f"{low:.4f} – {high:.4f}",
+                f"{min(means):.4f} – {max(means):.4f}",
+                f"± {widest / 2:.4f}",
+                f"{np.mean([record['train_accuracy'] for record in mine]):.3f}",
+                f"{np.mean([record['test_accuracy'] for record in mine]):.3f}",
+            )
+        )
+    num_seeds = len(estimates[specs[0].name])
+    return Table(
+        title=f"{_title(config)}, {num_seeds} seeds",
+        columns=(
+            "model",
+            "paper",
+            "mean",
+            "95 % interval over seeds",
+            "range",
+            "interval over images",
+            "train acc.",
+            "test acc.",
+        ),
+        rows=tuple(rows),
+        note="The interval over images is the widest of any seed. "
+        + _note(config, images, estimates[specs[0].name][0]),
+    )
+
+
+def _title(config: ImageConfig) -> str:
+    return f"Sensitivity after {config.epochs} epochs on {data.spec(config.dataset).title}"
+
+
+def _note(config: ImageConfig, images: Images, estimate: SensitivityEstimate) -> str:
+    return (
+        f"{_what_was_edited(config, estimate)}; n={estimate.num_examples} training images"
         + (f"; accuracy on up to {config.num_accuracy} images" if config.num_accuracy else "")
-        + f"; {training_note(config, images)}.",
+        + f"; {training_note(config, images)}."
     )
 
 

@@ -33,7 +33,7 @@ def train_model(
     extra: ExtraMeasurement | None = None,
 ) -> TrainState:
     """Trains a model to its end, recording every evaluation; the state after the last epoch."""
-    key = jax.random.fold_in(jax.random.key(config.seed), spec.key_index)
+    key = jax.random.fold_in(jax.random.key(config.seed + spec.seed), spec.key_index)
     train_key, measure_key = jax.random.split(key)
 
     def evaluate(epoch: int, variables: Any) -> Record:

@@ -128,7 +128,7 @@ def run(config: Config, images: Images, folder: RunFolder) -> Findings:
             training_figure(by_optimizer, folder, "like Fig. 12", "optimisers"),
             training_figure((*variants.depths, reference), folder, "like Fig. 13, depth", "depths"),
             training_figure((*variants.heads, reference), folder, "like Fig. 13, heads", "heads"),
-            final_figure(config.epochs, specs, estimates, folder),
+            final_figure(config.epochs, specs, {k: [v] for k, v in estimates.items()}, folder),
         ),
         values={name: estimate.summary() for name, estimate in estimates.items()},
     )

@@ -28,6 +28,8 @@ from jaxsens.core import storage
 Given = Mapping[str, Sequence[str]]
 # As long as a path may be.
 _LONGEST_WORD = 4096
+#: Short for.
+_ALIASES = {"-h": "--help", "--seeds": "--num-seeds"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +123,8 @@ def split(arguments: Sequence[str]) -> Given:
             )
         if argument.startswith("--") or argument == "-h":
             flag, equals, value = argument.partition("=")
-            flag = "--help" if flag == "-h" else flag.replace("_", "-")
+            flag = flag.replace("_", "-")
+            flag = _ALIASES.get(flag, flag)
             if flag in given:
                 raise ValueError(f"{flag} is given twice; give it once")
             words = given[flag] = [value] if equals else []

@@ -7,7 +7,14 @@ would be drawn off scale.
 
 from jaxsens.figures.bar_charts import bars, grouped_bars
 from jaxsens.figures.cost_growth import growth
-from jaxsens.figures.curves import Band, Curve, bands, panels, training_curves
+from jaxsens.figures.curves import (
+    Band,
+    Curve,
+    bands,
+    panels,
+    sensitivity_paths,
+    training_curves,
+)
 from jaxsens.figures.heatmaps import patch_heatmaps
 from jaxsens.figures.scatter_plot import scatter
 from jaxsens.figures.style import PALETTE, save
@@ -24,5 +31,6 @@ __all__ = [
     "patch_heatmaps",
     "save",
     "scatter",
+    "sensitivity_paths",
     "training_curves",
 ]

@@ -109,6 +109,45 @@ def training_curves(
 
 
 @styled
+def sensitivity_paths(
+    paths: Mapping[str, Sequence[tuple[Numbers, Numbers]]], *, at: float | None = None
+) -> Figure:
+    """Sensitivity against training accuracy, as models train.
+
+    Args:
+      paths: for every model, the accuracies and the sensitivities of each of its trainings, in the
+        order of their epochs; the order of the models fixes the colours.
+      at: an accuracy to mark, at which models are compared.
+
+    Returns:
+      One panel; a dot ends each path.
+
+    Raises:
+      ValueError: there is no path.
+
+    Example:
+      >>> len(sensitivity_paths({"ViT": [([0.5, 0.9], [0.2, 0.1])]}, at=0.8).axes)
+      1
+    """
+    if not any(paths.values()):
+        raise ValueError("expected at least one path, got none")
+    fig = new_figure(5.6, 3.6)
+    axes = fig.subplots()
+    for i, (label, trainings) in enumerate(paths.items()):
+        for number, (accuracy, sensitivity) in enumerate(trainings):
+            look = look_of(i, len(accuracy))
+            axes.plot(accuracy, sensitivity, label=None if number else label, **look)
+            axes.plot(accuracy[-1:], sensitivity[-1:], marker="o", color=look["color"])
+    if at is not None:
+        axes.axvline(at, color=GREY, linestyle=":", zorder=0)
+    axes.set(xlabel="Training accuracy", ylabel="Sensitivity")
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_ylim(bottom=0.0)
+    fig.legend(loc="outside lower center", ncols=min(4, len(paths)))
+    return fig
+
+
+@styled
 def panels(
     titles: Sequence[str],
     curves: Mapping[str, tuple[Numbers, Sequence[Numbers]]],
