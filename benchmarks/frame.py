@@ -29,12 +29,12 @@ class UsageError(ValueError):
 class Options:
     """Speed of jaxsens against PyTorch on the same weights and inputs, side by side in one run."""
 
-    suite: Literal["sensitivity", "scaling", "tolerance", "many-runs", "worst-case", "devices"] = (
-        "sensitivity"
-    )
-    """What to measure: every model by every method, how the cost grows, a tolerance against the
-    exhaustive measurement, how many small trainings an hour has, the ascent of `worst_case`, or how
-    a step of training is split over devices."""
+    suite: Literal[
+        "sensitivity", "training", "scaling", "tolerance", "many-runs", "worst-case", "devices"
+    ] = "sensitivity"
+    """What to measure: every model by every method, a step of training, how the cost grows, a
+    tolerance against the exhaustive measurement, how many small trainings an hour has, the ascent
+    of `worst_case`, or how a step of training is split over devices."""
     models: tuple[str, ...] = ()
     """Models to measure; default the suite's own choice."""
     methods: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Options:
     seconds."""
     batch: int = 100
     """Images that the PyTorch loop puts through the model together, and of a training step of the
-    suite "devices": the paper's batch."""
+    suites "training" and "devices": the paper's batch."""
     num_samples: int | None = None
     """S, draws for each position; default the paper's, 5 for images and 3 for texts."""
     repeats: int = 3

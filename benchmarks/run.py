@@ -1,7 +1,7 @@
 """Command line of the benchmarks.
 
-    python -m benchmarks.run [--suite sensitivity | scaling | tolerance | many-runs | worst-case |
-                                      devices]
+    python -m benchmarks.run [--suite sensitivity | training | scaling | tolerance | many-runs |
+                                      worst-case | devices]
                              [--models mlp cnn vit] [--num-images 100] [--repeats 3]
                              [--threads 2] [--json FILE]
 
@@ -17,10 +17,20 @@ from typing import Any
 
 import tyro
 
-from benchmarks import devices, frame, many_runs, scaling, sensitivity, tolerance, worst_case
+from benchmarks import (
+    devices,
+    frame,
+    many_runs,
+    scaling,
+    sensitivity,
+    tolerance,
+    training,
+    worst_case,
+)
 
 SUITES: dict[str, Callable[[frame.Options], frame.Result]] = {
     "sensitivity": sensitivity.run,
+    "training": training.run,
     "scaling": scaling.run,
     "tolerance": tolerance.run,
     "many-runs": many_runs.run,
