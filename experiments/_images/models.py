@@ -1,6 +1,5 @@
 """What the image experiments train: one model, and its way of training."""
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -37,13 +36,3 @@ class ModelSpec:
     augment: Callable[[PRNGKeyArray, Array, Array], tuple[Array, Array]] | None = None
     paper: float | None = None
     seed: int = 0
-
-    def with_seed(self, number: int) -> "ModelSpec":
-        """The same model trained once more, from other weights and in another order.
-
-        Number 0 is the model itself.
-        """
-        if not number:
-            return self
-        name, label = f"{self.name}-seed-{number}", f"{self.label}, seed {number}"
-        return dataclasses.replace(self, name=name, label=label, seed=number)

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from jaxsens import SensitivityEstimate, data
 from jaxsens.reporting.results import Table
 from jaxsens.reporting.run_folder import RunFolder
 
-from .._common.claims import Estimates, SeedEstimates, mean_over_seeds
+from .._common.claims import Estimates, SeedEstimates
+from .._common.seeds import seeds_table
 from .config import ImageConfig
 from .loading import Images
 from .measuring import final_records
@@ -55,50 +54,16 @@ def sensitivity_table(
     )
 
 
-def seeds_table(
+def image_seeds_table(
     config: ImageConfig,
     images: Images,
     specs: Sequence[ModelSpec],
     estimates: SeedEstimates,
     folder: RunFolder,
 ) -> Table:
-    """The same over several seeds: mean, its interval over seeds, smallest and largest."""
-    records = final_records(config, folder)
-    rows = []
-    for spec in specs:
-        means = [estimate.mean for estimate in estimates[spec.name]]
-        mine = [records[spec.with_seed(number).name] for number in range(len(means))]
-        mean, low, high = mean_over_seeds(means)
-        widest = max(estimate.ci()[1] - estimate.ci()[0] for estimate in estimates[spec.name])
-        rows.append(
-            (
-                spec.label,
-                spec.paper,
-                f"{mean:.4f}",
-                f"{low:.4f} – {high:.4f}",
-                f"{min(means):.4f} – {max(means):.4f}",
-                f"± {widest / 2:.4f}",
-                f"{np.mean([record['train_accuracy'] for record in mine]):.3f}",
-                f"{np.mean([record['test_accuracy'] for record in mine]):.3f}",
-            )
-        )
-    num_seeds = len(estimates[specs[0].name])
-    return Table(
-        title=f"{_title(config)}, {num_seeds} seeds",
-        columns=(
-            "model",
-            "paper",
-            "mean",
-            "95 % interval over seeds",
-            "range",
-            "interval over images",
-            "train acc.",
-            "test acc.",
-        ),
-        rows=tuple(rows),
-        note="The interval over images is the widest of any seed. "
-        + _note(config, images, estimates[specs[0].name][0]),
-    )
+    """The same over several seeds."""
+    note = _note(config, images, estimates[specs[0].name][0])
+    return seeds_table(_title(config), specs, estimates, folder, note)
 
 
 def _title(config: ImageConfig) -> str:

@@ -38,17 +38,18 @@ from jaxsens.reporting.results import Findings
 from jaxsens.reporting.run_folder import RunFolder
 
 from .._common.claims import less_sensitive_over_seeds
-from .._common.figures import final_figure, training_figure
-from .._images.claims import matched_claim
-from .._images.config import ComparisonConfig
-from .._images.equal_accuracy import (
+from .._common.equal_accuracy import (
     accuracy_figure,
     at_equal_accuracy,
     equally_accurate_claim,
 )
+from .._common.figures import final_figure, training_figure
+from .._common.seeds import Seeds, check_seeds, with_seed, with_seeds
+from .._images.claims import matched_claim
+from .._images.config import ComparisonConfig
 from .._images.figures import patch_figure
 from .._images.loading import Images, load
-from .._images.tables import seeds_table, sensitivity_table
+from .._images.tables import image_seeds_table, sensitivity_table
 from .._images.training import train_and_measure
 
 __all__ = ["COST", "PRESETS", "Config", "load", "run"]
@@ -60,7 +61,7 @@ class Config(ComparisonConfig):
 
     dataset: Literal["digits", "shapes", "mnist", "fashion_mnist", "cifar10", "svhn"] = "digits"
     """Images to train on."""
-    num_seeds: Annotated[int, Range(1, 1_000)] = 1
+    num_seeds: Seeds = 1
     """Trainings of each model, from the seed on; `--seeds` is the same."""
     until_accuracy: Annotated[float, Range(0, 1, "()")] | None = None
     """Training accuracy at which models are compared, beside the end of training; default the
@@ -69,11 +70,7 @@ class Config(ComparisonConfig):
     def check(self) -> None:
         """Raises ValueError if there are not so many seeds."""
         super().check()
-        if self.seed + self.num_seeds > 2**32:
-            raise ValueError(
-                f"seed={self.seed} and num_seeds={self.num_seeds} go beyond the last seed, "
-                f"{2**32 - 1}; choose a smaller --seed"
-            )
+        check_seeds(self.seed, self.num_seeds)
 
 
 PRESETS = {
@@ -93,10 +90,10 @@ def run(config: Config, images: Images, folder: RunFolder) -> Findings:
     """Trains, measures, compares: at the end of training, and at equal training accuracy."""
     specs, num_seeds = config.model_specs(), config.num_seeds
     by_name = {spec.name: spec for spec in specs}
-    trainings = [spec.with_seed(number) for number in range(num_seeds) for spec in specs]
+    trainings = [with_seed(spec, number) for number in range(num_seeds) for spec in specs]
     estimates = train_and_measure(config, images, trainings, folder)
     of_seeds = {
-        spec.name: [estimates[spec.with_seed(i).name] for i in range(num_seeds)] for spec in specs
+        spec.name: [estimates[each.name] for each in with_seeds(spec, num_seeds)] for spec in specs
     }
     means = {spec.name: np.mean([each.mean for each in of_seeds[spec.name]]) for spec in specs}
     least = min(specs, key=lambda spec: means[spec.name])
@@ -108,7 +105,7 @@ def run(config: Config, images: Images, folder: RunFolder) -> Findings:
     there = at_equal_accuracy(specs, num_seeds, folder, config.until_accuracy)
     table = sensitivity_table(config, images, specs, estimates, folder)
     if num_seeds > 1:
-        table = seeds_table(config, images, specs, of_seeds, folder)
+        table = image_seeds_table(config, images, specs, of_seeds, folder)
     on_grid = config.estimator == "patch-grid"
     return Findings(
         title=f"Sensitivity to one patch: {data.spec(config.dataset).title}",
@@ -126,7 +123,7 @@ def run(config: Config, images: Images, folder: RunFolder) -> Findings:
                 specs,
                 folder,
                 config.setting.figure,
-                names=lambda spec: [by_name[spec.name].with_seed(i).name for i in range(num_seeds)],
+                names=lambda spec: [each.name for each in with_seeds(spec, num_seeds)],
             ),
             final_figure(config.epochs, specs, of_seeds, folder),
             accuracy_figure(specs, num_seeds, there, folder),

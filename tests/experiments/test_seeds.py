@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from experiments._common.claims import less_sensitive_over_seeds
-from experiments._images.equal_accuracy import (
+from experiments._common.equal_accuracy import (
     EqualAccuracy,
     equally_accurate_claim,
     sensitivity_at,
 )
+from experiments._common.seeds import with_seed
 from jaxsens.cli.discovery import load_experiment
 from jaxsens.core.intervals import Interval
 from jaxsens.run import main
@@ -73,8 +74,8 @@ def test_a_model_that_never_gets_there_is_not_compared():
 
 def test_a_model_with_seed_0_is_itself():
     spec = specs()[0]
-    assert spec.with_seed(0) is spec
-    other = spec.with_seed(2)
+    assert with_seed(spec, 0) is spec
+    other = with_seed(spec, 2)
     assert other == dataclasses.replace(spec, name=other.name, label=other.label, seed=2)
 
 
@@ -143,3 +144,22 @@ def test_too_many_seeds_is_one_line(capsys, tmp_path):
     status = main(["--exp", "vision", "--seed", str(2**32 - 1), "--seeds", "2"])
     assert status == 2
     assert "go beyond the last seed" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_texts_have_seeds_too(tmp_path, check_claims):
+    """The second seed trains anew on the same texts."""
+    tiny = (
+        "--exp language --models roberta-softmax lstm --epochs 1 --evaluate-every 1 --num-train 64 "
+        "--num-measured 4 --num-along 2 --depth 1 --width 8 --heads 2 --hidden 16 --max-length 16 "
+        "--num-samples 2 --seeds 2 --no-authors"
+    )
+    assert main([*tiny.split(), "--workdir", str(tmp_path / "run")]) == 0
+    results = values_of(tmp_path / "run")
+    check_claims(results["claims"])
+    by_statement = {claim["statement"]: claim for claim in results["claims"]}
+    over_seeds = by_statement["RoBERTa is less sensitive than LSTM"]
+    assert over_seeds["num_seeds"] == 2
+    means = [results["values"]["main"][f"lstm{end}"]["mean"] for end in ("", "-seed-1")]
+    assert over_seeds["values"]["LSTM"] == pytest.approx(np.mean(means))
+    assert "RoBERTa is less sensitive than LSTM at equal training accuracy" in by_statement

@@ -1,4 +1,4 @@
-"""Models compared where they fit their training images equally well.
+"""Models compared where they fit their training examples equally well.
 
 At the end of training one model may have learnt more than another, and then be more or less
 sensitive for that reason. So each is also looked at where its training accuracy first passes A:
@@ -22,8 +22,9 @@ from jaxsens.reporting.records import Record, records_of
 from jaxsens.reporting.results import Claim, Figure
 from jaxsens.reporting.run_folder import RunFolder
 
-from .._common.figures import saved_figure
-from .models import ModelSpec
+from .claims import ComparedModel
+from .figures import saved_figure
+from .seeds import with_seeds
 
 
 class EqualAccuracy(NamedTuple):
@@ -32,7 +33,7 @@ class EqualAccuracy(NamedTuple):
     Attributes:
       accuracy: A.
       found: by the name of a model, its sensitivity there in each seed, with the interval over
-        images; None where a training never reaches A.
+        examples; None where a training never reaches A.
     """
 
     accuracy: float
@@ -40,7 +41,7 @@ class EqualAccuracy(NamedTuple):
 
 
 def at_equal_accuracy(
-    specs: Sequence[ModelSpec], num_seeds: int, folder: RunFolder, accuracy: float | None
+    specs: Sequence[ComparedModel], num_seeds: int, folder: RunFolder, accuracy: float | None
 ) -> EqualAccuracy:
     """All trainings of a run at one training accuracy.
 
@@ -51,7 +52,7 @@ def at_equal_accuracy(
       accuracy: A; None for the largest that all reach.
     """
     by_name = {
-        spec.name: [records_of(folder, spec.with_seed(i).name) for i in range(num_seeds)]
+        spec.name: [records_of(folder, each.name) for each in with_seeds(spec, num_seeds)]
         for spec in specs
     }
     if accuracy is None:
@@ -94,10 +95,12 @@ def sensitivity_at(training: Sequence[Record], accuracy: float) -> Interval | No
     return Interval(between("mean"), between("low"), between("high"))
 
 
-def equally_accurate_claim(lesser: ModelSpec, greater: ModelSpec, there: EqualAccuracy) -> Claim:
+def equally_accurate_claim(
+    lesser: ComparedModel, greater: ComparedModel, there: EqualAccuracy
+) -> Claim:
     """Whether one model is less sensitive than another at the same training accuracy.
 
-    Decided by the interval over seeds or, of a single one, by the two intervals over images.
+    Decided by the interval over seeds or, of a single one, by the two intervals over examples.
     """
     pairs = list(zip(there.found[lesser.name], there.found[greater.name], strict=True))
     statement = f"{lesser.label} is less sensitive than {greater.label} at equal training accuracy"
@@ -130,7 +133,7 @@ def equally_accurate_claim(lesser: ModelSpec, greater: ModelSpec, there: EqualAc
         paper="not compared so",
         measured=f"at {there.accuracy:.1%}: {means[lesser.label]:.4f} against "
         f"{means[greater.label]:.4f}; difference {mean:.4f}, 95 % interval over "
-        f"{f'{len(both)} seeds' if over_seeds else 'images'} {low:.4f} to {high:.4f}",
+        f"{f'{len(both)} seeds' if over_seeds else 'examples'} {low:.4f} to {high:.4f}",
         holds=low > 0,
         values=values | means | {"difference": mean},
         decided_by="difference",
@@ -140,7 +143,7 @@ def equally_accurate_claim(lesser: ModelSpec, greater: ModelSpec, there: EqualAc
 
 
 def accuracy_figure(
-    specs: Sequence[ModelSpec], num_seeds: int, there: EqualAccuracy, folder: RunFolder
+    specs: Sequence[ComparedModel], num_seeds: int, there: EqualAccuracy, folder: RunFolder
 ) -> Figure:
     """Sensitivity against training accuracy, a path for every training."""
     paths = {
@@ -149,7 +152,7 @@ def accuracy_figure(
                 [record["train_accuracy"] for record in training],
                 [record["sensitivity"]["mean"] for record in training],
             )
-            for training in (records_of(folder, spec.with_seed(i).name) for i in range(num_seeds))
+            for training in (records_of(folder, each.name) for each in with_seeds(spec, num_seeds))
         ]
         for spec in specs
     }
