@@ -222,10 +222,11 @@ class Branch(nn.Linear):
         return super().forward(x if x.sum() > 0 else -x)
 
 
-def test_a_branch_on_values_is_one_line():
+def test_a_branch_on_values_is_one_line(capfd):
     with pytest.raises(TypeError, match="Branch asks for the values of a tensor") as error:
         measure(Branch(4, 3))
     assert "\n" not in str(error.value)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_an_operation_without_translation_is_named():
