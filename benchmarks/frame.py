@@ -30,11 +30,18 @@ class Options:
     """Speed of jaxsens against PyTorch on the same weights and inputs, side by side in one run."""
 
     suite: Literal[
-        "sensitivity", "training", "scaling", "tolerance", "many-runs", "worst-case", "devices"
+        "sensitivity",
+        "training",
+        "scaling",
+        "tolerance",
+        "many-runs",
+        "worst-case",
+        "devices",
+        "pytorch",
     ] = "sensitivity"
     """What to measure: every model by every method, a step of training, how the cost grows, a
     tolerance against the exhaustive measurement, how many small trainings an hour has, the ascent
-    of `worst_case`, or how a step of training is split over devices."""
+    of `worst_case`, how a step of training is split over devices, or a PyTorch module as it is."""
     models: tuple[str, ...] = ()
     """Models to measure; default the suite's own choice."""
     methods: tuple[str, ...] = ()

@@ -20,6 +20,9 @@ from jaxsens.measurement import (
     compare,
     explain,
     label_flip,
+    label_flip_any,
+    label_flip_at,
+    label_flip_mean,
     ragged_sensitivity,
     relative_l2,
     sensitivity,
@@ -67,6 +70,7 @@ __all__ = [
     "Tokens",
     "Whole",
     "WorstCaseEstimate",
+    "adapters",
     "attention",
     "blowup",
     "boolean",
@@ -76,6 +80,9 @@ __all__ = [
     "explain",
     "figures",
     "label_flip",
+    "label_flip_any",
+    "label_flip_at",
+    "label_flip_mean",
     "models",
     "ragged_sensitivity",
     "relative_l2",
@@ -89,7 +96,7 @@ __all__ = [
 ]
 
 #: Rooms that a measurement does not need: imported when they are first used.
-_ROOMS = ("boolean", "corruptions", "data", "figures", "models", "spectrum", "training")
+_ROOMS = ("adapters", "boolean", "corruptions", "data", "figures", "models", "spectrum", "training")
 
 #: Modules that stood in the package itself before there were rooms, under their old names.
 _MOVED = {

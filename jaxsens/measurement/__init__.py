@@ -12,6 +12,7 @@ from jaxsens.measurement.comparison import Difference, compare
 from jaxsens.measurement.estimate import SensitivityEstimate
 from jaxsens.measurement.explanation import Explanation, explain
 from jaxsens.measurement.metrics import Metric, label_flip, relative_l2, squared_change
+from jaxsens.measurement.place_metrics import label_flip_any, label_flip_at, label_flip_mean
 from jaxsens.measurement.ragged import ragged_sensitivity
 from jaxsens.measurement.sharpness_estimate import SharpnessEstimate
 from jaxsens.measurement.worst_case_estimate import WorstCaseEstimate
@@ -28,6 +29,9 @@ __all__ = [
     "compare",
     "explain",
     "label_flip",
+    "label_flip_any",
+    "label_flip_at",
+    "label_flip_mean",
     "ragged_sensitivity",
     "relative_l2",
     "sensitivity",

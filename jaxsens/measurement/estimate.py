@@ -62,6 +62,8 @@ class Provenance:
       self_check: "passed" or "failed" where reuse was compared with whole passes, which replace it
         if it failed; "none" where there was nothing to compare.
       merged_seeds: of estimates merged into this one, the seeds that are not its own.
+      near_ties: for a model in half precision, the share of draws whose outputs lie within rounding
+        of a tie, so that rounding decides whether the label flips; of merged estimates the largest.
     """
 
     metric: str
@@ -80,6 +82,7 @@ class Provenance:
     incremental: bool = False
     self_check: str = "none"
     merged_seeds: tuple[tuple[int, ...], ...] = ()
+    near_ties: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,6 +243,9 @@ class SensitivityEstimate:
                 incremental=a.incremental and b.incremental,
                 self_check=min(a.self_check, b.self_check),  # "failed" before all others
                 merged_seeds=tuple(seeds),
+                near_ties=max(
+                    (t for t in (a.near_ties, b.near_ties) if t is not None), default=None
+                ),
             ),
         )
 
@@ -258,6 +264,7 @@ class SensitivityEstimate:
             f"{name} {self.mean:.{digits}f} ± {error:.{digits}f} "
             f"(95 % CI, n={self.num_examples}, T={self.num_positions}, {draws})"
             + few_sensitive(self.num_sensitive, self.num_examples)
+            + half_precision(self.provenance.near_ties)
         )
 
     __repr__ = __str__
@@ -314,6 +321,19 @@ def few_sensitive(num: int, num_examples: int) -> str:
     """
     few = 0 < num < min(FEW_SENSITIVE, num_examples)
     return f", few sensitive examples ({num})" if few else ""
+
+
+def half_precision(near_ties: float | None) -> str:
+    """A note for the reader of a model in half precision: how often rounding decides.
+
+    >>> half_precision(0.125), half_precision(None)
+    (', half precision: 12.5 % of draws near a tie', '')
+    """
+    return (
+        ""
+        if near_ties is None
+        else f", half precision: {100 * near_ties:.3g} % of draws near a tie"
+    )
 
 
 def finite_or_none(value: float) -> float | None:
