@@ -6,6 +6,14 @@ from jaxsens.reporting.cached import (
     cached_file,
     cached_stage,
 )
+from jaxsens.reporting.example_maps import (
+    ExampleMap,
+    ExampleMaps,
+    image_maps,
+    read_maps,
+    text_maps,
+    write_maps,
+)
 from jaxsens.reporting.machine import environment
 from jaxsens.reporting.progress import Bar, say
 from jaxsens.reporting.records import Record, records_of, total_seconds
@@ -15,6 +23,8 @@ from jaxsens.reporting.run_folder import RunFolder, RunLostError, WorkdirError
 __all__ = [
     "Bar",
     "Claim",
+    "ExampleMap",
+    "ExampleMaps",
     "Figure",
     "Findings",
     "Record",
@@ -28,7 +38,11 @@ __all__ = [
     "cached_file",
     "cached_stage",
     "environment",
+    "image_maps",
+    "read_maps",
     "records_of",
     "say",
+    "text_maps",
     "total_seconds",
+    "write_maps",
 ]
