@@ -43,7 +43,9 @@ and merges.txt in DIR. (GPT-2's files have the same merges, but make 50,261 toke
 
 from jaxsens import SensitivityEstimate
 from jaxsens.data.text import text_spec
-from jaxsens.reporting.results import Findings
+from jaxsens.reporting.papers import SIMPLICITY_BIAS
+from jaxsens.reporting.progress import steps
+from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 
 from .claims import depth_claims, order_claims, position_claims, unlearnt
@@ -53,15 +55,18 @@ from .loading import Corpus, encode, load
 from .measuring import measure_every_way, summary
 from .models import model_specs
 from .tables import authors_tables, sensitivity_table, ways_table
+from .token_maps import write_token_maps
 from .training import train_model
 
-__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+__all__ = ["COST", "PAPERS", "PRESETS", "Config", "load", "run"]
 
 PRESETS = {
     "quick": Config(depths=(1,)),
     "small": Config(dataset="qqp", depths=(1, 4)),
     "paper": Config(dataset="qqp", depths=(8, 12)),
 }
+
+PAPERS = (SIMPLICITY_BIAS,)
 
 COST = {
     "quick": "generated paraphrases, offline, 6 CPU minutes",
@@ -75,20 +80,24 @@ def run(config: Config, corpus: Corpus, folder: RunFolder) -> Findings:
     data = encode(config, corpus, folder)
     specs = model_specs(config, data.vocab_size)
     measured: dict[str, dict[str, SensitivityEstimate]] = {}
-    for spec in specs:
+    for spec in steps(specs, lambda spec: spec.label):
         variables = train_model(config, data, spec, folder).variables
         for way, found in measure_every_way(config, data, spec, folder, variables).items():
             measured.setdefault(way, {})[spec.name] = found
     main = measured["main"]
     by_name = {spec.name: spec for spec in specs}
     compared = [spec for spec in specs if spec.name != "lstm-frozen"]
+    write_token_maps(config, data, compared, main, folder)
     return Findings(
         title=f"Language: {text_spec(config.dataset).title}",
         summary="; ".join(f"{spec.label}: {main[spec.name].mean:.4f}" for spec in specs) + ".",
         claims=(
-            *order_claims(by_name, measured, unlearnt(specs, data, folder)),
-            *depth_claims(compared, main),
-            *position_claims(compared, main),
+            *grouped(
+                "Which model is less sensitive",
+                order_claims(by_name, measured, unlearnt(specs, data, folder)),
+            ),
+            *grouped("Depth", depth_claims(compared, main)),
+            *grouped("Place in the text", position_claims(compared, main)),
         ),
         tables=(
             sensitivity_table(config, data, specs, main, folder),

@@ -31,7 +31,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jaxsens import data
-from jaxsens.reporting.results import Findings
+from jaxsens.reporting.papers import SIMPLICITY_BIAS
+from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 
 from .._common.claims import less_sensitive
@@ -40,10 +41,11 @@ from .._images.claims import matched_claim
 from .._images.config import ComparisonConfig
 from .._images.figures import patch_figure
 from .._images.loading import Images, load
+from .._images.patch_maps import write_patch_maps
 from .._images.tables import sensitivity_table
 from .._images.training import train_and_measure
 
-__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+__all__ = ["COST", "PAPERS", "PRESETS", "Config", "load", "run"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ PRESETS = {
     "paper": Config(dataset="fashion_mnist"),
 }
 
+PAPERS = (SIMPLICITY_BIAS,)
+
 COST = {
     "quick": "handwritten digits (embedded), a minute and a half on 2 cores",
     "small": "Fashion-MNIST, 60,000 images, 20 epochs, an hour and a quarter on 2 cores",
@@ -74,18 +78,22 @@ def run(config: Config, images: Images, folder: RunFolder) -> Findings:
     estimates = train_and_measure(config, images, specs, folder)
     least = min(specs, key=lambda spec: estimates[spec.name].mean)
     on_grid = config.estimator == "patch-grid"
+    write_patch_maps(config, images, specs, estimates, folder)
     return Findings(
         title=f"Sensitivity to one patch: {data.spec(config.dataset).title}",
         summary=f"Of {', '.join(spec.label for spec in specs)}, {least.label} is the least "
         f"sensitive: a random change of one {config.patch}×{config.patch} patch changes its "
         f"prediction in {estimates[least.name].mean:.1%} of the draws.",
         claims=(
-            *(
-                less_sensitive(by_name[lesser], by_name[greater], estimates)
-                for lesser, greater in config.setting.orderings
-                if {lesser, greater} <= by_name.keys()
+            *grouped(
+                "Which model is less sensitive",
+                (
+                    less_sensitive(by_name[lesser], by_name[greater], estimates)
+                    for lesser, greater in config.setting.orderings
+                    if {lesser, greater} <= by_name.keys()
+                ),
             ),
-            matched_claim(config, specs, folder),
+            *grouped("Whether they are comparable", [matched_claim(config, specs, folder)]),
         ),
         tables=(sensitivity_table(config, images, specs, estimates, folder),),
         figures=(

@@ -34,7 +34,7 @@ FILE = "maps.json"
 #: A page of more of them would be too long and too large.
 MAX_EXAMPLES = 24
 #: Values of all models and examples together; long inputs are shown for fewer examples.
-MAX_VALUES = 60_000
+MAX_VALUES = 20_000
 #: Larger pictures are made smaller, to so many pixels.
 MAX_SIDE = 96
 _DIGITS = 4

@@ -53,7 +53,7 @@ def test_a_text_has_as_many_values_as_tokens_and_none_where_nothing_was_measured
     )
 
 
-@pytest.mark.parametrize(("num_positions", "expected"), [(4, 24), (10_000, 3), (60_000, 1)])
+@pytest.mark.parametrize(("num_positions", "expected"), [(4, 24), (1_000, 10), (20_000, 1)])
 def test_the_number_of_examples_is_bounded_and_spans_the_whole_ranking(num_positions, expected):
     totals = np.zeros((50, num_positions))
     totals[:, 0] = np.arange(50) % 3
