@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import importlib.util
 import inspect
 import os
 import typing
@@ -103,6 +104,10 @@ def all_devices(monkeypatch):
 
 def pytest_collection_finish():
     """What is imported by now stays: looking for garbage passes over it, and looks less often."""
+    if importlib.util.find_spec("trio"):
+        # Selenium brings trio, which tells Hypothesis of a generator when that is imported; were it
+        # frozen by then, Hypothesis would not find who refers to it and warn.
+        import hypothesis  # noqa: F401
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

@@ -43,7 +43,9 @@ and merges.txt in DIR. (GPT-2's files have the same merges, but make 50,261 toke
 
 from jaxsens import SensitivityEstimate
 from jaxsens.data.text import text_spec
-from jaxsens.reporting.results import Findings
+from jaxsens.reporting.papers import SIMPLICITY_BIAS
+from jaxsens.reporting.progress import steps
+from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 
 from .._common.equal_accuracy import (
@@ -59,9 +61,10 @@ from .loading import Corpus, encode, load
 from .measuring import measure_every_way, summary
 from .models import model_specs
 from .tables import authors_tables, sensitivity_table, title_of, ways_table
+from .token_maps import write_token_maps
 from .training import train_model
 
-__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+__all__ = ["COST", "PAPERS", "PRESETS", "Config", "load", "run"]
 
 _SEEDS_NOTE = "Measured as in the table above, on the same texts."
 
@@ -70,6 +73,8 @@ PRESETS = {
     "small": Config(dataset="qqp", depths=(1, 4), num_seeds=3),
     "paper": Config(dataset="qqp", depths=(8, 12), num_seeds=5),
 }
+
+PAPERS = (SIMPLICITY_BIAS,)
 
 COST = {
     "quick": "generated paraphrases, offline, 6 CPU minutes",
@@ -86,7 +91,7 @@ def run(config: Config, corpus: Corpus, folder: RunFolder) -> Findings:
     # Other seeds of the models of the paper alone, and measured as the paper does.
     full = [spec for spec in specs if spec.in_full]
     others = [with_seed(spec, i) for i in range(1, config.num_seeds) for spec in full]
-    for spec in [*specs, *others]:
+    for spec in steps([*specs, *others], lambda spec: spec.label):
         variables = train_model(config, data, spec, folder).variables
         for way, found in measure_every_way(config, data, spec, folder, variables).items():
             measured.setdefault(way, {})[spec.name] = found
@@ -97,14 +102,21 @@ def run(config: Config, corpus: Corpus, folder: RunFolder) -> Findings:
         spec.name: [main[each.name] for each in with_seeds(spec, config.num_seeds)] for spec in full
     }
     there = at_equal_accuracy(full, config.num_seeds, folder, config.until_accuracy)
+    write_token_maps(config, data, compared, main, folder)
     return Findings(
         title=f"Language: {text_spec(config.dataset).title}",
         summary="; ".join(f"{spec.label}: {main[spec.name].mean:.4f}" for spec in specs) + ".",
         claims=(
-            *order_claims(by_name, of_seeds, measured, unlearnt(specs, data, folder)),
-            *(equally_accurate_claim(*models, there) for models in orderings(by_name)),
-            *depth_claims(compared, main),
-            *position_claims(compared, main),
+            *grouped(
+                "Which model is less sensitive",
+                order_claims(by_name, of_seeds, measured, unlearnt(specs, data, folder)),
+            ),
+            *grouped(
+                "At equal training accuracy",
+                (equally_accurate_claim(*models, there) for models in orderings(by_name)),
+            ),
+            *grouped("Depth", depth_claims(compared, main)),
+            *grouped("Place in the text", position_claims(compared, main)),
         ),
         tables=(
             sensitivity_table(config, data, specs, main, folder),

@@ -34,7 +34,8 @@ import numpy as np
 
 from jaxsens import data
 from jaxsens.cli.bounds import Range
-from jaxsens.reporting.results import Findings
+from jaxsens.reporting.papers import SIMPLICITY_BIAS
+from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 
 from .._common.claims import less_sensitive_over_seeds
@@ -49,10 +50,11 @@ from .._images.claims import matched_claim
 from .._images.config import ComparisonConfig
 from .._images.figures import patch_figure
 from .._images.loading import Images, load
+from .._images.patch_maps import write_patch_maps
 from .._images.tables import image_seeds_table, sensitivity_table
 from .._images.training import train_and_measure
 
-__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+__all__ = ["COST", "PAPERS", "PRESETS", "Config", "load", "run"]
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,8 @@ PRESETS = {
     "small": Config(dataset="fashion_mnist", num_seeds=3),
     "paper": Config(dataset="fashion_mnist", num_seeds=5),
 }
+
+PAPERS = (SIMPLICITY_BIAS,)
 
 COST = {
     "quick": "handwritten digits (embedded), a minute and a half on 2 cores",
@@ -107,15 +111,22 @@ def run(config: Config, images: Images, folder: RunFolder) -> Findings:
     if num_seeds > 1:
         table = image_seeds_table(config, images, specs, of_seeds, folder)
     on_grid = config.estimator == "patch-grid"
+    write_patch_maps(config, images, specs, estimates, folder)
     return Findings(
         title=f"Sensitivity to one patch: {data.spec(config.dataset).title}",
         summary=f"Of {', '.join(spec.label for spec in specs)}, {least.label} is the least "
         f"sensitive: a random change of one {config.patch}×{config.patch} patch changes its "
         f"prediction in {means[least.name]:.1%} of the draws.",
         claims=(
-            *(less_sensitive_over_seeds(*models, of_seeds) for models in orderings),
-            *(equally_accurate_claim(*models, there) for models in orderings),
-            matched_claim(config, specs, folder),
+            *grouped(
+                "Which model is less sensitive",
+                (less_sensitive_over_seeds(*models, of_seeds) for models in orderings),
+            ),
+            *grouped(
+                "At equal training accuracy",
+                (equally_accurate_claim(*models, there) for models in orderings),
+            ),
+            *grouped("Whether they are comparable", [matched_claim(config, specs, folder)]),
         ),
         tables=(table,),
         figures=(

@@ -21,6 +21,7 @@ from jaxsens.cli.bounds import Declared, FolderName, declared_fields
 from jaxsens.cli.config import ConfigError
 from jaxsens.cli.discovery import canonical_name, experiment_names
 from jaxsens.cli.experiment import Experiment
+from jaxsens.cli.help_text import help_text
 from jaxsens.cli.wording import nearest, shown
 from jaxsens.core import storage
 
@@ -165,8 +166,12 @@ def parse(experiment: Experiment, given: Given) -> tuple[Options, Any]:
     }
     if "--data-dir" not in given and os.environ.get("JAXSENS_DATA"):
         _folder("JAXSENS_DATA", [os.environ["JAXSENS_DATA"]])
-    default = experiment.PRESETS[given.get("--preset", ["quick"])[0]]
+    preset = given.get("--preset", ["quick"])[0]
+    default = experiment.PRESETS[preset]
     name = canonical_name(given["--exp"][0])
+    if "--help" in given:
+        print(help_text(name, experiment, Options, preset))
+        raise SystemExit(0)
     command = dataclasses.make_dataclass(
         "command", [("options", Options), ("config", experiment.Config)], frozen=True
     )

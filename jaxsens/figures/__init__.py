@@ -1,4 +1,4 @@
-"""The figures of the papers, drawn from numbers and saved as PNG and PDF.
+"""The figures of the papers, drawn from numbers and saved as PNG, PDF and CSV.
 
 Every function returns a matplotlib ``Figure``. The same numbers give the same bytes with the same
 version of matplotlib. Sensitivity and accuracy are fractions in [0, 1] everywhere; percentages
@@ -16,6 +16,7 @@ from jaxsens.figures.curves import (
     training_curves,
 )
 from jaxsens.figures.heatmaps import patch_heatmaps
+from jaxsens.figures.plotted_numbers import csv_of
 from jaxsens.figures.scatter_plot import scatter
 from jaxsens.figures.style import PALETTE, save
 
@@ -25,6 +26,7 @@ __all__ = [
     "Curve",
     "bands",
     "bars",
+    "csv_of",
     "grouped_bars",
     "growth",
     "panels",

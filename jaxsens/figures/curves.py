@@ -87,7 +87,7 @@ def training_curves(
             curve.epochs, curve.low, curve.high, color=look["color"], alpha=0.18, linewidth=0
         )
         if curve.paper is not None:
-            _mark_right_edge(right, curve.paper, look["color"])
+            _mark_right_edge(right, curve.paper, look["color"], f"{curve.label}, paper")
     papers = [curve.paper for curve in curves if curve.paper is not None]
     for axes, label in ((left, accuracy_label), (right, sensitivity_label)):
         axes.set(xlabel="Epoch", ylabel=label)
@@ -282,7 +282,8 @@ def bands(
     return fig
 
 
-def _mark_right_edge(axes: Axes, value: float, color: str) -> None:
-    place = axes.get_yaxis_transform()
-    axes.plot([0.9, 1.0], [value, value], color=color, linestyle="--", transform=place)
-    axes.plot([1.02], [value], "<", color=color, markersize=6, clip_on=False, transform=place)
+def _mark_right_edge(axes: Axes, value: float, color: str, label: str) -> None:
+    # Labels that begin with "_" are in no legend, but in the figure's CSV.
+    look = {"color": color, "transform": axes.get_yaxis_transform(), "label": f"_{label}"}
+    axes.plot([0.9, 1.0], [value, value], linestyle="--", **look)
+    axes.plot([1.02], [value], "<", markersize=6, clip_on=False, **look)

@@ -130,7 +130,7 @@ def test_a_run_leaves_the_whole_folder_and_is_finished_the_second_time(capsys, t
     names = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     expected = {"config.json", "metrics.jsonl", "results.json", "report.html"}
     for figure in ("training_curves", "final", "patches"):
-        expected |= {f"figures/{figure}.png", f"figures/{figure}.pdf"}
+        expected |= {f"figures/{figure}.{suffix}" for suffix in ("png", "pdf", "csv")}
     assert expected <= names
     assert (folder / "checkpoints" / "mlp-leaky" / "2").is_dir()
     results = json.loads((folder / "results.json").read_text())
