@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from jaxsens import Tokens
 from jaxsens.incremental import costs, make_program
@@ -35,15 +34,8 @@ def test_a_program_cut_later_is_one_cut_at_once():
             np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(
-    ("model", "num_groups", "num_traced"),
-    [
-        (in_time, 4, 1 + 4),
-        # Two ends of four groups cost what all do: the groups between them are not traced.
-        (at_once, 1, 1 + 2),
-    ],
-)
-def test_positions_are_cut_where_that_saves(monkeypatch, model, num_groups, num_traced):
+def test_groups_between_two_ends_that_save_nothing_are_not_traced(monkeypatch):
+    """Where late positions reach less they are cut: tests/incremental/test_models.py."""
     groups, edits_jaxpr = [], costs._edits_jaxpr
 
     def traced(program, group, *rest):
@@ -51,6 +43,6 @@ def test_positions_are_cut_where_that_saves(monkeypatch, model, num_groups, num_
         return edits_jaxpr(program, group, *rest)
 
     monkeypatch.setattr(costs, "_edits_jaxpr", traced)
-    found = costs.count_costs(model, W, X, (), Tokens(), 5, "cpu")
-    assert found.num_position_groups == num_groups
-    assert len(groups) == num_traced
+    found = costs.count_costs(at_once, W, X, (), Tokens(), 5, "cpu")
+    assert found.num_position_groups == 1
+    assert groups == [0, 0, 3]
