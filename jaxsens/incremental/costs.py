@@ -7,7 +7,7 @@ change a result: a wrong count costs time.
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +18,8 @@ from jaxsens.incremental import flops
 from jaxsens.incremental.program import CleanValues, Program, as_shapes, make_program
 from jaxsens.perturbations.grids import Grid
 
-#: Into how many groups positions may be cut, if at all.
-_NUM_GROUPS = (4, 8)
+#: Into how many groups positions may be cut.
+_NUM_GROUPS = (1, 4, 8)
 #: More groups are taken only if they save this share: each is compiled by itself.
 _WORTH_MORE_GROUPS = 0.07
 #: Incremental evaluation is taken if it needs less than this share of the operations: its own are
@@ -76,69 +76,39 @@ def count_costs(
 @functools.lru_cache(maxsize=64)
 def _costs(apply_fn, leaves, tree, grid, samples, platform) -> Costs:
     params, x, context = jax.tree.unflatten(tree, leaves)
-    # Tracing takes long: the model is traced once, however its positions are cut. JAX knows what it
-    # has traced by the object, and a method is a new one each time it is asked for.
-    whole = make_program(apply_fn, params, x, context, grid, platform, 1)
-    num, clean = len(whole.position_groups[0].positions), whole.clean
-    once = flops.count(jax.make_jaxpr(clean)(params, x, context).jaxpr)
-    values = jax.eval_shape(clean, params, x, context)
-    plain = flops.count(jax.make_jaxpr(whole.forward)(params, x, context).jaxpr)
-    num_params = len(jax.tree.leaves(params))
-    shared = {*whole.trace.inputs[:num_params], *whole.trace.constants}
-
-    def of_group(program: Program, group: int) -> _EditCosts:
-        jaxpr = _edits_jaxpr(program, group, grid, samples, values, x)
-        sizes = list(output_bytes(jaxpr))
-        # The last two inputs are the position and its windows: the rest is done once per block.
-        each = flops.count_from(jaxpr, jaxpr.invars[-2:])
-        taken = _taken_bytes(jaxpr, values.values, shared)
-        return _EditCosts(each, max(sizes, default=1), sum(sizes), taken)
-
-    def of_all(program: Program, edits: list[_EditCosts]) -> Costs:
-        sizes = [len(group.positions) for group in program.position_groups]
-        total = sum(n * edit.flops for n, edit in zip(sizes, edits, strict=True))
-        return Costs(
-            plain=plain,
-            incremental=(total + once) / (num * samples),
-            num_position_groups=len(sizes),
-            bytes=-(-max(1, *(edit.widest for edit in edits)) // samples),
-            clean_bytes=max(1, *(edit.taken for edit in edits)),
-            rounding=program.rounding,
-            all_bytes=-(-max(1, *(edit.together for edit in edits)) // samples),
+    found: list[Costs] = []
+    num = 0
+    for num_position_groups in _NUM_GROUPS:
+        # Asked before the model is traced, which takes long.
+        if num_position_groups > 1 and num < 4 * num_position_groups:
+            continue
+        program = make_program(apply_fn, params, x, context, grid, platform, num_position_groups)
+        num = sum(len(group.positions) for group in program.position_groups)
+        clean = jax.make_jaxpr(program.clean)(params, x, context)
+        values = jax.eval_shape(program.clean, params, x, context)
+        total, widest, together, kept = 0.0, 1, 1, 1
+        for number, group in enumerate(program.position_groups):
+            jaxpr = _edits_jaxpr(program, number, grid, samples, values, x)
+            # The last two inputs are the position and its windows: the rest is done once per block.
+            total += len(group.positions) * flops.count_from(jaxpr, jaxpr.invars[-2:])
+            sizes = list(output_bytes(jaxpr))
+            widest, together = max(widest, *sizes), max(together, sum(sizes))
+            num_params = len(jax.tree.leaves(params))
+            shared = {*program.trace.inputs[:num_params], *program.trace.constants}
+            kept = max(kept, _taken_bytes(jaxpr, values.values, shared))
+        edits = num * samples
+        plain = flops.count(jax.make_jaxpr(program.forward)(params, x, context).jaxpr)
+        once = flops.count(clean.jaxpr)
+        each = (total + once) / edits
+        edit_bytes, all_bytes = (-(-size // samples) for size in (widest, together))
+        found.append(
+            Costs(plain, each, num_position_groups, edit_bytes, kept, program.rounding, all_bytes)
         )
-
-    undivided = of_group(whole, 0)
-    best = of_all(whole, [undivided])
-    for num_groups in _NUM_GROUPS:
-        if num < 4 * num_groups:
-            continue
-        program = whole.regrouped(num_groups)
-        first, last = (of_group(program, group) for group in (0, num_groups - 1))
-        # The ends of an input are where edits reach least: at its edge, or late in time. Where both
-        # cost what all positions cost together, what lies between them does too.
-        if min(first.flops, last.flops) >= undivided.flops:
-            continue
-        between = [of_group(program, group) for group in range(1, num_groups - 1)]
-        other = of_all(program, [first, *between, last])
+    best = found[0]
+    for other in found[1:]:
         if other.incremental < (1 - _WORTH_MORE_GROUPS) * best.incremental:
             best = other
     return best
-
-
-class _EditCosts(NamedTuple):
-    """All samples of one position of a group.
-
-    Attributes:
-      flops: operations.
-      widest: bytes of the widest intermediate.
-      together: bytes of all of them.
-      taken: bytes of the clean values of an example that they take.
-    """
-
-    flops: float
-    widest: int
-    together: int
-    taken: int
 
 
 def _taken_bytes(jaxpr: Any, values: list[Any], shared: set[int]) -> int:

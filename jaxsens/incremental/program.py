@@ -9,7 +9,7 @@ Assumption: the model maps each example of a batch by itself. It is traced for a
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -54,11 +54,6 @@ class Program:
     trace: Trace
     edited_input: int
     position_groups: tuple[PositionGroup, ...]
-
-    def regrouped(self, num_position_groups: int) -> "Program":
-        """The same, of a program with one group of all positions, with more of them."""
-        (undivided,) = self.position_groups
-        return replace(self, position_groups=_cut(undivided.layout, num_position_groups))
 
     def clean(self, params: Any, x: Array, context: Any) -> "CleanValues":
         """All values of the model for one unedited example, and what rules prepare of them."""
@@ -198,10 +193,12 @@ def make_program(
         return apply_fn(params, x, *context)
 
     traced = recognise(trace(flat, *leaves, platform=platform, is_mark=is_marked))
+    layout = _input_layout(grid, tuple(x.shape))
+    parts = np.array_split(np.arange(layout.num_positions), num_position_groups)
     return Program(
         traced,
         traced.inputs[len(jax.tree.leaves(params))],
-        _cut(_input_layout(grid, tuple(x.shape)), num_position_groups),
+        tuple(PositionGroup(part, _of_positions(layout, part)) for part in parts),
     )
 
 
@@ -211,12 +208,6 @@ def as_shapes(tree: Any) -> Any:
     return jax.tree.map(
         lambda aval: jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type), avals
     )
-
-
-def _cut(layout: Layout, num_position_groups: int) -> tuple[PositionGroup, ...]:
-    """All positions in groups of consecutive ones."""
-    parts = np.array_split(np.arange(layout.num_positions), num_position_groups)
-    return tuple(PositionGroup(part, _of_positions(layout, part)) for part in parts)
 
 
 def _of_positions(layout: Layout, positions: np.ndarray) -> Layout:

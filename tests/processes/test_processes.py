@@ -16,6 +16,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 from jaxsens.core import hosts
+from tests.helpers.processes import free_port
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -35,8 +36,6 @@ class Server:
             "XLA_FLAGS": flags,
             "PYTHONPATH": str(ROOT),
             "TMPDIR": str(folder),
-            "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
         self._process = subprocess.Popen(
             [sys.executable, HERE / "server.py"],
@@ -46,12 +45,15 @@ class Server:
             text=True,
         )
 
-    def start(self, arguments, num=2, own=None, heartbeat=10, slurm=False) -> "Job":
+    def start(
+        self, arguments, num=2, own=None, heartbeat=10, slurm=False, keeps_programs=False
+    ) -> "Job":
         self._num += 1
         folder = self.folder / f"job-{self._num}"
         folder.mkdir()
         job = {"arguments": arguments, "num": num, "own": own or {}}
         job |= {"folder": str(folder), "heartbeat": heartbeat, "slurm": slurm}
+        job |= {"port": free_port(), "keeps_programs": keeps_programs}
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
         return Job(folder, json.loads(self._process.stdout.readline()), self._process.stdout)
@@ -102,7 +104,8 @@ def server(tmp_path_factory):
 def alone(server):
     """The folder of a run by one process."""
     run = server.folder / "alone"
-    assert server.start([*QUICK, "--workdir", str(run)], num=1).statuses() == [0]
+    job = server.start([*QUICK, "--workdir", str(run)], num=1, keeps_programs=True)
+    assert job.statuses() == [0], job.said()
     return end_state(run)
 
 
@@ -138,7 +141,7 @@ def leftovers(server) -> list[str]:
 def together(server):
     """What two processes find that nobody interrupts."""
     run = server.folder / "two"
-    job = server.start([*QUICK, "--workdir", str(run)])
+    job = server.start([*QUICK, "--workdir", str(run)], keeps_programs=True)
     assert job.statuses() == [0, 0], job.said()
     assert job.said() == []
     assert not leftovers(server)
