@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -284,6 +285,10 @@ def bands(
 
 def _mark_right_edge(axes: Axes, value: float, color: str, label: str) -> None:
     # Labels that begin with "_" are in no legend, but in the figure's CSV.
-    look = {"color": color, "transform": axes.get_yaxis_transform(), "label": f"_{label}"}
+    look: dict[str, Any] = {
+        "color": color,
+        "transform": axes.get_yaxis_transform(),
+        "label": f"_{label}",
+    }
     axes.plot([0.9, 1.0], [value, value], linestyle="--", **look)
     axes.plot([1.02], [value], "<", markersize=6, clip_on=False, **look)

@@ -144,10 +144,9 @@ def _colour(artist: Any) -> str:
         return _colour(artist.lines[0]) if artist.lines[0] else _colour(artist.lines[2][0])
     if isinstance(artist, Line2D):
         return to_hex(artist.get_color())
-    (first, *_) = (
-        artist.get_facecolor() if isinstance(artist, PolyCollection) else artist.get_color()
-    )
-    return to_hex(first)
+    is_band = isinstance(artist, PolyCollection)
+    colours: Any = artist.get_facecolor() if is_band else artist.get_color()
+    return to_hex(colours[0])
 
 
 def _name_of(artist: Any, series: dict[str, str]) -> str:
@@ -213,7 +212,7 @@ def _line_of(
     """The points of a line; of one that marks a value of one axis, that value."""
     in_x, in_y = line.get_transform().contains_branch_seperately(axes.transData)
     name = _name_of(line, series)
-    for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True):
+    for x, y in zip(np.asarray(line.get_xdata()), np.asarray(line.get_ydata()), strict=True):
         if in_x or in_y:
             yield PlottedPoint(panel, name, x if in_x else None, y if in_y else None)
 
@@ -239,7 +238,7 @@ def _add_band(found: Sequence[PlottedPoint], band: PolyCollection, series: dict[
 
 def _cells_of(panel: str, image: AxesImage) -> Iterator[PlottedPoint]:
     """The numbers of an image; one of colours alone has none unless they were kept."""
-    values, name = _KEPT.get(image, (np.ma.getdata(image.get_array()), ""))
+    values, name = _KEPT.get(image, (np.asarray(image.get_array()), ""))
     if values.ndim != 2:
         return
     for (row, column), value in np.ndenumerate(values):

@@ -74,17 +74,17 @@ class Steps:
     def __init__(self, names: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._names, self._clock = list(names), clock
         self._worked = self._seconds = 0.0  # steps that this session has done, and their time
-        self._current = -1
-        self.begin()
+        self._current, self._since = 0, clock()
+        # Of the current step: how much is done, and how much of that was there before.
+        self._share = self._done_before = 0.0
 
     def begin(self) -> None:
         """The current step is done, and the next one begins."""
-        if self._current >= 0 and self._clock() - self._since >= _BRIEF:
+        if self._clock() - self._since >= _BRIEF:
             self._worked += 1 - self._done_before
             self._seconds += self._clock() - self._since
         self._current += 1
-        self._since, self._share = self._clock(), 0.0
-        self._done_before = 0.0
+        self._since, self._share, self._done_before = self._clock(), 0.0, 0.0
 
     def moved(self, share: float) -> None:
         """The current step is done to this share; the first one may be an earlier session's."""

@@ -103,7 +103,7 @@ def token_texts(tokenizer: tokenizers.Tokenizer, ids: Iterable[int]) -> list[str
       ['<s>', 'the', ' cat', '</s>']
     """
     decoder = tokenizers.decoders.ByteLevel()
-    return [decoder.decode([tokenizer.id_to_token(int(each))]) for each in ids]
+    return [decoder.decode([tokenizer.id_to_token(int(each)) or ""]) for each in ids]
 
 
 def load_vocabulary_files(folder: str | os.PathLike[str]) -> tokenizers.Tokenizer:
