@@ -30,11 +30,19 @@ class Options:
     """Speed of jaxsens against PyTorch on the same weights and inputs, side by side in one run."""
 
     suite: Literal[
-        "sensitivity", "scaling", "tolerance", "many-runs", "worst-case", "devices", "occlusion"
+        "sensitivity",
+        "scaling",
+        "tolerance",
+        "many-runs",
+        "worst-case",
+        "devices",
+        "occlusion",
+        "pytorch",
     ] = "sensitivity"
     """What to measure: every model by every method, how the cost grows, a tolerance against the
     exhaustive measurement, how many small trainings an hour has, the ascent of `worst_case`, how a
-    step of training is split over devices, or occlusion maps against captum."""
+    step of training is split over devices, occlusion maps against captum, or a PyTorch
+    module as it is."""
     models: tuple[str, ...] = ()
     """Models to measure; default the suite's own choice."""
     methods: tuple[str, ...] = ()

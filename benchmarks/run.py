@@ -1,7 +1,7 @@
 """Command line of the benchmarks.
 
     python -m benchmarks.run [--suite sensitivity | scaling | tolerance | many-runs | worst-case |
-                                      devices | occlusion]
+                                      devices | occlusion | pytorch]
                              [--models mlp cnn vit] [--num-images 100] [--repeats 3]
                              [--threads 2] [--json FILE]
 
@@ -22,6 +22,7 @@ from benchmarks import (
     frame,
     many_runs,
     occlusion,
+    pytorch,
     scaling,
     sensitivity,
     tolerance,
@@ -36,6 +37,7 @@ SUITES: dict[str, Callable[[frame.Options], frame.Result]] = {
     "worst-case": worst_case.run,
     "devices": devices.run,
     "occlusion": occlusion.run,
+    "pytorch": pytorch.run,
 }
 
 

@@ -20,6 +20,9 @@ from jaxsens.measurement import (
     compare,
     explain,
     label_flip,
+    label_flip_any,
+    label_flip_at,
+    label_flip_mean,
     logit_drop,
     occlusion,
     probability_drop,
@@ -73,6 +76,7 @@ __all__ = [
     "Tokens",
     "Whole",
     "WorstCaseEstimate",
+    "adapters",
     "attention",
     "blowup",
     "boolean",
@@ -82,6 +86,9 @@ __all__ = [
     "explain",
     "figures",
     "label_flip",
+    "label_flip_any",
+    "label_flip_at",
+    "label_flip_mean",
     "logit_drop",
     "models",
     "occlusion",
@@ -99,7 +106,7 @@ __all__ = [
 ]
 
 #: Rooms that a measurement does not need: imported when they are first used.
-_ROOMS = ("boolean", "corruptions", "data", "figures", "models", "spectrum", "training")
+_ROOMS = ("adapters", "boolean", "corruptions", "data", "figures", "models", "spectrum", "training")
 
 #: Modules that stood in the package itself before there were rooms, under their old names.
 _MOVED = {

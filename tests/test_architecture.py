@@ -11,7 +11,7 @@ ORDER = (
     {"perturbations", "data", "boolean"},
     {"text", "incremental"},
     {"models", "measurement", "corruptions"},
-    {"training", "spectrum"},
+    {"training", "spectrum", "adapters"},
     {"reporting", "figures"},
     {"cli"},
     {"sweeps", "measuring"},

@@ -26,6 +26,7 @@ SAYS = {
     "measurement": "sensitivity & co.",
     "corruptions": "fog, blur, noise",
     "training": "optax, checkpoints",
+    "adapters": "PyTorch, Keras, …",
     "spectrum": "kernels on the cube",
     "reporting": "run folders, reports",
     "figures": "plots",

@@ -65,14 +65,22 @@ def _leaf(leaf: Any) -> str:
     return f"{dtype}[{','.join(map(str, shape))}]"
 
 
+def needs_values(error: BaseException) -> bool:
+    """Whether this is JAX's complaint that values are asked for while it traces."""
+    return isinstance(error, _NEEDS_VALUES)
+
+
 def _one_line(error: Exception, call: str, advice: str) -> Exception:
-    if isinstance(error, _NEEDS_VALUES):
+    if needs_values(error):
         return TypeError(
             f"{call}: it needs values where JAX traces it with placeholders that have none "
             f"({type(error).__name__}); use jax.numpy in place of numpy, and jnp.where or "
             "jax.lax.cond in place of if"
         )
     said = f"{call}: {type(error).__name__}: {first_line(error)}"
+    if type(error).__name__ == "TraceContextError":
+        # Flax's word for a module that counts, as random streams do, while JAX traces it.
+        said += "; apply_fn holds a Flax module that changes: give jaxsens.adapters.nnx(model)"
     if not isinstance(error, TypeError):
         return ValueError(said)
     # Python's own words where the number of arguments is wrong.

@@ -20,6 +20,7 @@ from jaxsens.measurement.metrics import (
     relative_l2,
     squared_change,
 )
+from jaxsens.measurement.place_metrics import label_flip_any, label_flip_at, label_flip_mean
 from jaxsens.measurement.ragged import ragged_sensitivity
 from jaxsens.measurement.sharpness_estimate import SharpnessEstimate
 from jaxsens.measurement.worst_case_estimate import WorstCaseEstimate
@@ -36,6 +37,9 @@ __all__ = [
     "compare",
     "explain",
     "label_flip",
+    "label_flip_any",
+    "label_flip_at",
+    "label_flip_mean",
     "logit_drop",
     "occlusion",
     "probability_drop",

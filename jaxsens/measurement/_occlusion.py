@@ -13,6 +13,7 @@ from typing import Any
 import jax
 from jaxtyping import Array
 
+from jaxsens.core.adapted import takes_models
 from jaxsens.measurement import metrics
 from jaxsens.measurement._sensitivity import sensitivity
 from jaxsens.measurement.estimate import SensitivityEstimate
@@ -22,6 +23,7 @@ from jaxsens.perturbations.perturbation import Perturbation
 from jaxsens.perturbations.replacement import Replace
 
 
+@takes_models
 def occlusion(
     apply_fn: ApplyFn,
     params: Any,

@@ -24,15 +24,18 @@ import jax
 from jaxtyping import Array, ArrayLike, PRNGKeyArray
 
 from jaxsens.core import runtime
+from jaxsens.core.adapted import takes_models
 from jaxsens.core.notices import renamed_keyword
 from jaxsens.measurement import arguments, exhaustive, metrics, random_positions
 from jaxsens.measurement.batches import is_batches, measure_batches
 from jaxsens.measurement.estimate import Provenance, SensitivityEstimate
+from jaxsens.measurement.half_precision import near_ties
 from jaxsens.measurement.jobs import ApplyFn, Measurement, MeasurementJob, ProgressCallback
 from jaxsens.measurement.preparation import prepare_job
 from jaxsens.perturbations.perturbation import Perturbation
 
 
+@takes_models
 @renamed_keyword("names", "example_ids")
 def sensitivity(
     apply_fn: ApplyFn,
@@ -58,7 +61,9 @@ def sensitivity(
 
         S(f) = E_x (1/T) Σ_τ E_noise Δ( f(x), f(x with window τ edited) )
 
-    where Δ is the metric, by default 1 if the prediction changes and 0 if it does not.
+    where Δ is the metric, by default 1 if the prediction changes and 0 if it does not. A model of
+    PyTorch, Equinox, Keras or Flax nnx, or what `jaxsens.adapters` made of one, may stand in place
+    of `apply_fn` and `params`: `sensitivity(model, x, perturbation, key=key)`.
 
     Args:
       apply_fn: `apply_fn(params, x) -> logits`, (n, …) to (n, C), or to (n,) if the sign of a score
@@ -198,5 +203,6 @@ def as_estimate(
             incremental=measured.incremental,
             self_check=measured.self_check,
             layout=tuple(int(side) for side in spec.perturbation.grid.layout(job.x.shape[1:])),
+            near_ties=near_ties(job),
         ),
     )

@@ -23,9 +23,10 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Int, PRNGKeyArray
 
 from jaxsens.core import runtime
+from jaxsens.core.adapted import takes_models
 from jaxsens.core.scalars import whole_number
 from jaxsens.core.user_code import user_call
-from jaxsens.measurement import arguments, lookups
+from jaxsens.measurement import arguments, lookups, model_arguments
 from jaxsens.measurement.batching import byte_budget, make_plan, max_batch_within, to_compile
 from jaxsens.measurement.independence import check_examples_independence
 from jaxsens.measurement.jobs import ApplyFn, ProgressCallback
@@ -40,6 +41,7 @@ from jaxsens.perturbations import weight_noise
 from jaxsens.perturbations.weight_noise import WeightNoise
 
 
+@takes_models
 def sharpness(
     apply_fn: ApplyFn,
     params: Any,
@@ -62,7 +64,8 @@ def sharpness(
         E_x E_θ' Δ( f_θ(x), f_θ'(x) ),    θ' = θ + noise
 
     where Δ is the flip of the prediction, the L1 change and the squared change of the logits and,
-    with labels, the increase of the cross-entropy: all from the same passes.
+    with labels, the increase of the cross-entropy: all from the same passes. A model may
+    stand in place of `apply_fn` and `params`, as for `sensitivity`.
 
     Each device holds S + 1 copies of the selected weights, and as much again while they are drawn;
     if that is more than 1 GiB, the draws are made in several rounds.
@@ -119,7 +122,7 @@ def sharpness(
     arguments.check_function("apply_fn", apply_fn)
     arguments.check_function("perturbed_apply_fn", perturbed_apply_fn, optional=True)
     arguments.check_progress(progress)
-    arguments.check_params(params)
+    model_arguments.check_params(params)
     check = arguments.checked_check(check)
     selected = weight_noise.select(params, mask)
     num_draws = whole_number("num_samples", num_samples)
@@ -183,7 +186,7 @@ def _checked_outputs(
 ) -> int:
     """The number of classes, 2 for a single score."""
     batch = jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype)
-    out = arguments.checked_logits(apply_fn, params, (batch,), (1, 2))
+    out = model_arguments.checked_logits(apply_fn, params, (batch,), (1, 2))
     shape = out.shape
     if jnp.issubdtype(out.dtype, jnp.complexfloating):
         raise ValueError(f"apply_fn must give real logits; got {out.dtype}: take their real part")

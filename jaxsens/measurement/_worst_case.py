@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Int, PRNGKeyArray
 
 from jaxsens.core import runtime
+from jaxsens.core.adapted import takes_models
 from jaxsens.core.scalars import as_list, as_whole, one_line, whole_number
 from jaxsens.core.user_code import user_call
 from jaxsens.measurement import arguments, metrics
@@ -40,6 +41,7 @@ from jaxsens.perturbations.perturbation import Perturbation
 _MANY_STEPS = 100
 
 
+@takes_models
 def worst_case(
     apply_fn: ApplyFn,
     params: Any,
@@ -67,7 +69,8 @@ def worst_case(
     by projected ascent along the normalised gradient, from several starts on the sphere. It is the
     adversarial sibling of `sensitivity`, which with the same `Ball` gives the mean over random
     directions. It is a lower bound of the supremum: `estimate.agreement` says how many starts
-    found it.
+    found it. A model may
+    stand in place of `apply_fn` and `params`, as for `sensitivity`.
 
     Args:
       apply_fn: `apply_fn(params, x) -> outputs`, (n, …) to (n, …), as for `sensitivity`, and

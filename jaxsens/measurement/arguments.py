@@ -8,7 +8,6 @@ since a user may pass anything.
 import functools
 import math
 import operator
-from collections.abc import Callable, Container
 from typing import Any, Literal
 
 import jax
@@ -225,26 +224,6 @@ def checked_context(context: Any, n: int) -> tuple[Any, ...]:
     return (context,)
 
 
-def check_params(params: Any) -> None:
-    """Raises ValueError if a leaf is neither an array nor a number."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        check_known("params", leaf)
-        if _shape_of(leaf) is None or isinstance(leaf, jax.ShapeDtypeStruct):
-            name = jax.tree_util.keystr(path)
-            raise ValueError(
-                f"params must be a pytree of arrays; got {one_line(leaf)} at params{name}: let "
-                "apply_fn hold what is no array"
-            )
-
-
-def _shape_of(leaf: Any) -> tuple[int, ...] | None:
-    """The shape that JAX sees in a value; None if it is no array to JAX."""
-    try:
-        return jax.typeof(leaf).shape
-    except (OverflowError, TypeError, ValueError):
-        return None
-
-
 def shapes(inputs: Any, *leading: int) -> Any:
     """The shapes of one example of (n, …) arrays or, with a leading axis given, of a batch."""
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct((*leading, *a.shape[1:]), a.dtype), inputs)
@@ -326,62 +305,6 @@ def check_edit(perturbation: Perturbation, x: Any, key: PRNGKeyArray, *, exact: 
         jax.eval_shape(perturbation, key, first, 0, pool=pool, example=0)
         if exact:
             jax.eval_shape(perturbation.replacement, 0, first, 0)
-
-
-def check_outputs(apply_fn: Callable, params: Any, inputs: Any, metric: metrics.Metric) -> None:
-    """Traces model and metric by shapes alone; ValueError unless they give what they should.
-
-    The label flip needs logits (n, C) or scores (n,); other metrics take outputs (n, …).
-    """
-    ranks = (1, 2) if metric == metrics.label_flip else range(1, 9)
-    out = checked_logits(apply_fn, params, shapes(inputs, 2), ranks)
-    one = jax.ShapeDtypeStruct(out.shape[1:], out.dtype)
-    with user_call(f"metric {metric.name!r}", clean=one, perturbed=one):
-        jax.eval_shape(metric, one, one)
-
-
-def checked_logits(apply_fn: Callable, params: Any, batch: Any, ranks: Container[int]) -> Any:
-    """The shape of the model's output for a batch; ValueError unless it has an allowed rank."""
-    advice = "if it takes more than params and x, give that as context="
-    if len(batch) > 1:
-        advice = "if it takes params and x alone, leave context= out"
-    given = dict(zip(("x", "context"), batch, strict=False))
-    with user_call("apply_fn", advice=advice, params=params, **given):
-        out = jax.eval_shape(apply_fn, params, *batch)
-    one = shapes(batch, 1)
-    with user_call("apply_fn", advice=advice, params=params, x=one[0]):
-        of_one = jax.eval_shape(apply_fn, params, *one)
-    shape = getattr(out, "shape", None)
-    n = batch[0].shape[0]
-    if shape is None or len(shape) not in ranks or shape[0] != n:
-        got = type(out).__name__ if shape is None else shape
-        raise ValueError(
-            f"apply_fn must map a batch {batch[0].shape} to logits ({n}, C) or scores ({n},); "
-            f"got {got}"
-        )
-    if of_one.shape != (1, *shape[1:]):
-        raise ValueError(
-            f"apply_fn gives {of_one.shape} for a batch of one example and {shape} for {n}; "
-            f"expected {(1, *shape[1:])}: squeeze axes by their number, never the batch's"
-        )
-    return out
-
-
-def check_shapes(
-    apply_fn: Callable, params: Any, x: Any, context: tuple, perturbation: Perturbation
-) -> None:
-    """Raises ValueError unless grid and model fit the shapes of params, x and context."""
-    for name, tree in (("params", params), ("x", x), ("context", context)):
-        for leaf in jax.tree.leaves(tree):
-            shape = _shape_of(leaf)
-            if shape is None:
-                raise ValueError(f"{name} must be arrays or their shapes; got {one_line(leaf)}")
-            if name != "params" and not shape:
-                raise ValueError(f"{name} has no examples: its shape is {shape}")
-    if not hasattr(x, "shape"):
-        raise ValueError(f"x must be one array or its shape; got {one_line(x)}")
-    check_grid(perturbation, tuple(x.shape[1:]))
-    checked_logits(apply_fn, params, shapes((x, *context), 1), range(1, 9))
 
 
 def check_bounds(metric: metrics.Metric, totals: np.ndarray, counts: np.ndarray) -> None:

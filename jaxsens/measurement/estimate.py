@@ -70,6 +70,8 @@ class Provenance:
       merged_seeds: of estimates merged into this one, the seeds that are not its own.
       layout: how positions are arranged, (rows, columns) of patches or (T,) of tokens; files of
         before this was recorded have none.
+      near_ties: for a model in half precision, the share of draws whose outputs lie within rounding
+        of a tie, so that rounding decides whether the label flips; of merged estimates the largest.
     """
 
     metric: str
@@ -89,6 +91,7 @@ class Provenance:
     self_check: str = "none"
     merged_seeds: tuple[tuple[int, ...], ...] = ()
     layout: tuple[int, ...] = ()
+    near_ties: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,6 +243,7 @@ class SensitivityEstimate:
             f"{name} {self.mean:.{digits}f} ± {error:.{digits}f} "
             f"(95 % CI, n={self.num_examples}, T={self.num_positions}, {draws})"
             + few_sensitive(self.num_sensitive, self.num_examples)
+            + half_precision(self.provenance.near_ties)
         )
 
     __repr__ = __str__
@@ -348,6 +352,19 @@ def few_sensitive(num: int, num_examples: int) -> str:
     """
     few = 0 < num < min(FEW_SENSITIVE, num_examples)
     return f", few sensitive examples ({num})" if few else ""
+
+
+def half_precision(near_ties: float | None) -> str:
+    """A note for the reader of a model in half precision: how often rounding decides.
+
+    >>> half_precision(0.125), half_precision(None)
+    (', half precision: 12.5 % of draws near a tie', '')
+    """
+    return (
+        ""
+        if near_ties is None
+        else f", half precision: {100 * near_ties:.3g} % of draws near a tie"
+    )
 
 
 def finite_or_none(value: float) -> float | None:

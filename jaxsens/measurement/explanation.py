@@ -14,13 +14,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from jaxsens.core.adapted import takes_models
 from jaxsens.core.notices import renamed_attribute
 from jaxsens.core.scalars import whole_number
 from jaxsens.incremental import flops
 from jaxsens.incremental.costs import count_costs
 from jaxsens.incremental.program import CleanValues, Program, as_shapes, make_program
 from jaxsens.incremental.values import Dense, Value, Windowed
-from jaxsens.measurement import arguments, html
+from jaxsens.measurement import arguments, html, model_arguments
 from jaxsens.perturbations.perturbation import Perturbation
 
 
@@ -104,6 +105,7 @@ def _short(count: float) -> str:
     return f"{count:.0f}"
 
 
+@takes_models
 def explain(
     apply_fn: Callable,
     params: Any,
@@ -119,7 +121,8 @@ def explain(
 
         (clean pass + Σ_τ Σ_s what edit (τ, s) reaches) / (T·S)  <  ¾ · (forward pass)
 
-    which is where `sensitivity(incremental="auto")` reuses clean values.
+    which is where `sensitivity(incremental="auto")` reuses clean values. A model may stand in place
+    of `apply_fn` and `params`, as for `sensitivity`.
 
     Args:
       apply_fn: the model, as for `sensitivity`.
@@ -150,7 +153,7 @@ def explain(
     num_samples = whole_number("num_samples", num_samples)
     arguments.check_function("apply_fn", apply_fn)
     extra = () if context is None else (context,)
-    arguments.check_shapes(apply_fn, params, x, extra, perturbation)
+    model_arguments.check_shapes(apply_fn, params, x, extra, perturbation)
     one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), (x, extra))
     example, context_shapes = one
     shapes, platform, grid = as_shapes(params), jax.default_backend(), perturbation.grid

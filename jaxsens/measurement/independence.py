@@ -3,11 +3,12 @@
 A mean over the batch, BatchNorm in training mode, dropout, or a branch on the number of examples
 make an example's output depend on the rest of its batch. A measurement puts edits of one example,
 and several examples, into one batch: of such a model it would measure the batches it happened to
-make.
+make. So with a model that draws numbers by itself, whenever it is traced or, by a callback, run.
 """
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -30,10 +31,23 @@ _SHAPING = {"broadcast_in_dim", "expand_dims", "reshape", "squeeze"}
 
 
 class _Traced(NamedTuple):
-    """A model's operations on a batch of some size, single numbers among them, and its rounding."""
+    """A model's operations on a batch of some size, single numbers among them, and its rounding.
+
+    Attributes:
+      operations: their names, and single numbers that they take.
+      rounding: the relative rounding error of its coarsest numbers, ε.
+      arrays: those that the model holds beside its parameters.
+    """
 
     operations: tuple[str, ...]
     rounding: float
+    arrays: tuple[Any, ...]
+
+
+def rounding_of(job: MeasurementJob) -> float:
+    """The relative rounding error of the model's coarsest numbers, ε; 0 if it has only integers."""
+    leaves, treedef = _shapes(job)
+    return _traced(job.spec.apply_fn, leaves, treedef, 1).rounding
 
 
 def check_independence(job: MeasurementJob) -> None:
@@ -45,13 +59,12 @@ def check_independence(job: MeasurementJob) -> None:
     them, one draw is also made by itself and in a batch of that size. A model that has passed is
     not checked again.
     """
-    shapes = jax.tree.map(jax.typeof, (job.params, (job.x[:1], *_first(job.context))))
-    leaves, treedef = jax.tree.flatten(shapes)
+    leaves, treedef = _shapes(job)
     sizes = _batch_sizes(job)
-    passed = _passed(job.spec.apply_fn, tuple(leaves), treedef, sizes)
+    passed = _passed(job.spec.apply_fn, leaves, treedef, sizes)
     if passed:
         return
-    traces = {size: _traced(job.spec.apply_fn, tuple(leaves), treedef, size) for size in sizes}
+    traces = {size: _traced(job.spec.apply_fn, leaves, treedef, size) for size in sizes}
     rounding = max(traces[1].rounding, float(np.finfo(np.float32).eps))
     # Draws beside each other need a batch of two, even where the measurement has batches of one.
     beside = _beside_others(dataclasses.replace(job, max_batch=max(2, job.max_batch)), rounding)
@@ -59,6 +72,7 @@ def check_independence(job: MeasurementJob) -> None:
     others = [size for size in sizes if traces[size].operations != traces[1].operations]
     apart = _by_itself(job, others, rounding) if others else 0.0
     _refuse(apart, "the number of examples in its batch")
+    _refuse(_by_chance(job, traces[1], leaves, treedef, rounding), "chance")
     if None not in (beside, apart):
         passed.append(True)
 
@@ -112,8 +126,11 @@ def _unchanged(_: PRNGKeyArray, window: Array) -> Array:
     return window
 
 
-def _first(context: Any) -> Any:
-    return jax.tree.map(lambda values: values[:1], context)
+def _shapes(job: MeasurementJob) -> tuple[tuple[Any, ...], Any]:
+    """The shapes of parameters and of one example, as leaves and tree."""
+    one = jax.tree.map(lambda values: values[:1], (job.x, *job.context))
+    leaves, treedef = jax.tree.flatten(jax.tree.map(jax.typeof, (job.params, one)))
+    return tuple(leaves), treedef
 
 
 @functools.lru_cache(maxsize=256)
@@ -124,9 +141,7 @@ def _passed(apply_fn: Callable, leaves: tuple, treedef: Any, sizes: tuple) -> li
 
 @functools.lru_cache(maxsize=256)
 def _traced(apply_fn: Callable, leaves: tuple, treedef: Any, batch: int) -> _Traced:
-    params, inputs = jax.tree.unflatten(treedef, leaves)
-    inputs = jax.tree.map(lambda a: jax.ShapeDtypeStruct((batch, *a.shape[1:]), a.dtype), inputs)
-    closed = jax.make_jaxpr(apply_fn)(params, *inputs)
+    closed = _jaxpr(apply_fn, leaves, treedef, batch)
     found = list(equations(closed.jaxpr))
     dtypes = {
         out.aval.dtype for each in found for out in each.outvars if hasattr(out.aval, "dtype")
@@ -139,7 +154,14 @@ def _traced(apply_fn: Callable, leaves: tuple, treedef: Any, batch: int) -> _Tra
         if each.primitive.name not in _SHAPING
     ]
     constants = [("constant", _number(each)) for each in closed.consts]
-    return _Traced(tuple(map(str, operations + constants)), rounding)
+    arrays = tuple(each for each in closed.consts if np.ndim(each))
+    return _Traced(tuple(map(str, operations + constants)), rounding, arrays)
+
+
+def _jaxpr(apply_fn: Callable, leaves: tuple, treedef: Any, batch: int) -> Any:
+    params, inputs = jax.tree.unflatten(treedef, leaves)
+    inputs = jax.tree.map(lambda a: jax.ShapeDtypeStruct((batch, *a.shape[1:]), a.dtype), inputs)
+    return jax.make_jaxpr(apply_fn)(params, *inputs)
 
 
 def _number(value: Any) -> str:
@@ -153,7 +175,7 @@ def _beside_others(job: MeasurementJob, rounding: float) -> float | None:
     """How much draws change with their place and the draws beside them; 1 is the most allowed."""
     num = batch_of(job) // 2
     # Side by side, so that each device's share of the batch has some of both.
-    draws = _some_draws(job, 3 * num)
+    draws = some_draws(job, 3 * num)
     repeated, some, others = draws[::3], draws[1::3], draws[2::3]
     first = outputs_of(job, np.stack([repeated, some], axis=1).reshape(-1, 3))[::2]
     second = outputs_of(job, np.stack([others, repeated[::-1]], axis=1).reshape(-1, 3))[1::2]
@@ -165,17 +187,37 @@ def _by_itself(job: MeasurementJob, sizes: Sequence[int], rounding: float) -> fl
     mesh = runtime.local_mesh(list(job.mesh.devices.flat[:1]))
     place = functools.partial(runtime.place, mesh=mesh, partition=runtime.REPLICATED)
     one = dataclasses.replace(job, mesh=mesh, params=place(job.params), key=place(job.key))
-    alone = batch_outputs(one, _some_draws(job, 1), 1)
+    alone = batch_outputs(one, some_draws(job, 1), 1)
     apart = [
-        _apart(batch_outputs(one, _some_draws(job, size), size)[:1], alone, rounding)
+        _apart(batch_outputs(one, some_draws(job, size), size)[:1], alone, rounding)
         for size in sizes
     ]
     known = [each for each in apart if each is not None]
     return max(known) if known else None
 
 
-def _some_draws(job: MeasurementJob, num: int) -> np.ndarray:
-    """Draws spread over examples and positions."""
+def _by_chance(
+    job: MeasurementJob, traced: _Traced, leaves: tuple, treedef: Any, rounding: float
+) -> float | None:
+    """How much outputs change from one time to the next; 1 is the most allowed.
+
+    A compiled program gives the same outputs again, unless it calls Python. A second trace has the
+    same arrays in it, unless they are drawn with NumPy on the way.
+    """
+    if traced.arrays:
+        model = job.spec.apply_fn
+        again = _jaxpr(lambda *arguments: model(*arguments), leaves, treedef, 1).consts
+        pairs = zip(traced.arrays, [each for each in again if np.ndim(each)], strict=False)
+        if not all(a is b or np.array_equal(a, b) for a, b in pairs):
+            return math.inf
+    if not any("callback" in operation for operation in traced.operations):
+        return 0.0
+    draws = some_draws(job, batch_of(job))
+    return _apart(outputs_of(job, draws), outputs_of(job, draws), rounding)
+
+
+def some_draws(job: MeasurementJob, num: int) -> np.ndarray:
+    """Draws (example, position, sample), spread over examples and positions."""
     number, lengths = np.arange(num), job.mask.sum(axis=1)
     examples = np.flatnonzero(lengths)
     examples = examples[number * len(examples) // num]

@@ -38,6 +38,9 @@ def merged(parts: Sequence["SensitivityEstimate"]) -> "SensitivityEstimate":
             incremental=all(each.incremental for each in made),
             self_check=min(each.self_check for each in made),  # "failed" before all others
             merged_seeds=tuple(seeds),
+            near_ties=max(
+                (each.near_ties for each in made if each.near_ties is not None), default=None
+            ),
         ),
     )
 

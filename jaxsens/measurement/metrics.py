@@ -115,14 +115,14 @@ def _label_flip(clean: Shaped[Array, "*C"], perturbed: Shaped[Array, "*C"]) -> B
     return jnp.argmax(clean) != jnp.argmax(perturbed)
 
 
-def _is_near_tie(outputs: Shaped[Array, "*C"], width: Shaped[Array, ""]) -> Bool[Array, ""]:
+def near_tie(outputs: Shaped[Array, "*C"], width: Shaped[Array, ""]) -> Bool[Array, ""]:
     """Whether, within `width`, two outputs are largest or, if there is only one, it is 0."""
     if outputs.size == 1:
         return (jnp.abs(outputs) <= width).reshape(())
     return (outputs >= outputs.max() - width).sum() > 1
 
 
-def _margin(clean: Float[Array, "*C"], perturbed: Float[Array, "*C"]) -> Float[Array, ""]:
+def margin(clean: Float[Array, "*C"], perturbed: Float[Array, "*C"]) -> Float[Array, ""]:
     """By how much another class leads the one that was predicted: above 0 the label has flipped."""
     if clean.size == 1:
         before, after = clean.reshape(()), perturbed.reshape(())
@@ -182,16 +182,16 @@ def _logit_drop(clean: Shaped[Array, "*C"], perturbed: Shaped[Array, "*C"]) -> F
 
 
 #: 1[pred differs]: argmax for several outputs, sign for one, a tie being its own class.
-label_flip = Metric("label_flip", _label_flip, 0.0, 1.0, _is_near_tie, _margin)
+label_flip = Metric("label_flip", _label_flip, 0.0, 1.0, near_tie, margin)
 #: ‖f(x') - f(x)‖₂ / ‖f(x)‖₂ over all outputs.
 relative_l2 = Metric("relative_l2", _relative_l2, 0.0, ascent=_relative_squared)
 #: ‖f(x') - f(x)‖₂² over all outputs.
 squared_change = Metric("squared_change", _squared, 0.0)
 #: p(x) - p(x') of the class that is predicted for x, p the softmax of the logits or, for a single
 #: score, its logistic function. Signed: below 0 the edit made the model surer.
-probability_drop = Metric("probability_drop", _probability_drop, -1.0, 1.0, _is_near_tie)
+probability_drop = Metric("probability_drop", _probability_drop, -1.0, 1.0, near_tie)
 #: The same difference of the logits themselves, or of the score.
-logit_drop = Metric("logit_drop", _logit_drop, jumps_within=_is_near_tie)
+logit_drop = Metric("logit_drop", _logit_drop, jumps_within=near_tie)
 
 
 def as_metric(metric: Metric | Callable[[Array, Array], Array]) -> Metric:

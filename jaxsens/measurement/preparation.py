@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, PRNGKeyArray
 
 from jaxsens.core import runtime
-from jaxsens.measurement import arguments, lookups, metrics
+from jaxsens.measurement import arguments, lookups, metrics, model_arguments
 from jaxsens.measurement.batching import byte_budget, max_batch_within, to_compile
 from jaxsens.measurement.independence import check_independence
 from jaxsens.measurement.jobs import ApplyFn, MeasurementJob, MeasurementSpec, ProgressCallback
@@ -61,10 +61,10 @@ def prepare_job(
     incremental = arguments.checked_incremental(incremental)
     check = arguments.checked_check(check)
     arguments.check_function("apply_fn", apply_fn)
-    arguments.check_params(params)
+    model_arguments.check_params(params)
     arguments.check_progress(progress)
     arguments.check_edit(perturbation, x, key, exact=exact)
-    arguments.check_outputs(apply_fn, params, inputs, metric)
+    model_arguments.check_outputs(apply_fn, params, inputs, metric)
     vocabulary = getattr(perturbation.edit, "vocabulary", None)
     check_ids = functools.partial(
         lookups.check_ids, apply_fn, params, inputs, vocabulary=vocabulary

@@ -18,10 +18,11 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from jaxsens.core import runtime
+from jaxsens.core.adapted import takes_models
 from jaxsens.core.notices import renamed_keyword
 from jaxsens.core.scalars import as_list, one_line
 from jaxsens.core.user_code import user_call
-from jaxsens.measurement import arguments
+from jaxsens.measurement import arguments, model_arguments
 from jaxsens.measurement._sensitivity import as_estimate, sensitivity
 from jaxsens.measurement.estimate import SensitivityEstimate
 from jaxsens.measurement.jobs import ApplyFn, MeasurementJob
@@ -32,6 +33,7 @@ from jaxsens.perturbations.perturbation import Perturbation
 from jaxsens.text.buckets import Bucket
 
 
+@takes_models
 @renamed_keyword("places", "which_tokens")
 def ragged_sensitivity(
     apply_fn: ApplyFn,
@@ -94,7 +96,7 @@ def ragged_sensitivity(
     tolerance = arguments.checked_tolerance(tolerance)
     positions = arguments.checked_positions(positions, tolerance)
     buckets = _checked_buckets(buckets)
-    arguments.check_params(params)
+    model_arguments.check_params(params)
     arguments.check_function("apply_fn", apply_fn)
     arguments.check_function("embed", embed, optional=True)
     arguments.check_function("which_tokens", which_tokens, optional=True)

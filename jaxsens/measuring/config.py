@@ -18,7 +18,7 @@ class Config(ExperimentConfig):
 
     model: Model | None = None
     """Your model, as module:function or file.py:function: apply_fn(params, x) -> logits, a Flax
-    module, or a pair (apply_fn, params)."""
+    module, a pair (apply_fn, params), or a model of PyTorch, Equinox, Keras or nnx."""
     params: Path | None = None
     """Its weights: a safetensors or npz file, or a folder of orbax. Nothing is unpickled."""
     params_keys: Literal["nested", "flat"] = "nested"

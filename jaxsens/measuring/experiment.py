@@ -99,7 +99,8 @@ def _try(config: Config, subject: Subject) -> None:
     """Raises ValueError if the model cannot be measured on these examples."""
     model, examples = subject.model, subject.examples
     for path, leaf in jax.tree_util.tree_leaves_with_path(model.params):
-        if jnp.issubdtype(leaf.dtype, jnp.inexact) and bool(jnp.isnan(leaf).any()):
+        is_real = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
+        if is_real and bool(jnp.isnan(leaf).any()):
             name = jax.tree_util.keystr(path, simple=True, separator=".")
             raise ValueError(
                 f"{model.label}: weights in {name} are nan; give a model whose training did not "

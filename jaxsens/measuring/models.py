@@ -4,7 +4,8 @@ A model is named as module:function, or file.py:function, and may be
 
 * `apply_fn(params, x) -> logits`, whose weights are in a file;
 * an instance of a Flax module, likewise;
-* a pair (apply_fn, params), or a function without arguments that returns one of these.
+* a pair (apply_fn, params), or a model of PyTorch, Equinox, Keras or nnx, which holds its weights;
+* a function without arguments that returns one of these.
 """
 
 import importlib
@@ -16,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jaxsens import adapters
+from jaxsens.core.adapted import framework_of
 from jaxsens.core.user_code import first_line
 from jaxsens.measuring.config import Config
 from jaxsens.measuring.weights import read_weights
@@ -79,12 +82,16 @@ def _load(word: str, *, nested: bool) -> Model:
 
 def _unwrapped(found: Any, name: str) -> Any:
     """A function apply_fn, or a pair of it and its weights."""
+    # Flax's modules and Haiku's pairs, which are tuples too.
+    if not isinstance(found, type) and hasattr(found, "apply") and hasattr(found, "init"):
+        return found.apply
     if isinstance(found, tuple) and len(found) == 2 and callable(found[0]):
         return found
+    framework = framework_of(found)
+    if framework is not None:
+        return tuple(getattr(adapters, framework)(found))
     if isinstance(found, type):
         raise ValueError(f"{name} is a class; name an instance, or a function that makes one")
-    if callable(getattr(found, "apply", None)) and callable(getattr(found, "init", None)):
-        return found.apply
     if not callable(found):
         raise ValueError(
             f"{name} must be apply_fn(params, x), a Flax module or a pair (apply_fn, params); got "

@@ -8,7 +8,7 @@ Assumption: all windows of a grid have one shape and do not depend on the input'
 
 import math
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from jaxtyping import Array, Int
 
@@ -16,6 +16,8 @@ from jaxsens.core.scalars import as_whole, one_line
 
 Shape = tuple[int, ...]
 Position = int | Int[Array, ""]
+#: Where the channels of an image are: (H, W, C), as in JAX, or (C, H, W), as in PyTorch.
+Channels = Literal["last", "first"]
 
 
 @runtime_checkable
@@ -36,48 +38,95 @@ class Grid(Protocol):
         """The first index of window `position` on every axis of the example."""
 
 
-@dataclass(frozen=True)
-class Patches:
+@dataclass(frozen=True, repr=False)
+class _Squares:
+    """Square windows of an image, all channels: what both grids of patches share."""
+
+    size: int
+    channels: Channels = "last"
+
+    def __post_init__(self):
+        size, name = as_whole(self.size), type(self).__name__
+        if size is None:
+            raise ValueError(
+                f"{name} needs a whole number of pixels as its size; got {one_line(self.size)}"
+            )
+        if self.channels not in ("last", "first"):
+            raise ValueError(
+                f"{name} needs channels='last', for images (H, W, C), or 'first', for (C, H, W); "
+                f"got {one_line(self.channels)}"
+            )
+        # A Python int, so that equal grids print and compare alike.
+        object.__setattr__(self, "size", size)
+
+    def __repr__(self) -> str:
+        # Channels are named only where they come first: estimates of before that print the same.
+        channels = "" if self.channels == "last" else f", channels={self.channels!r}"
+        return f"{type(self).__name__}(size={self.size}{channels})"
+
+    def window_shape(self, shape: Shape) -> Shape:
+        """(p, p, C), or (C, p, p)."""
+        if self.channels == "first":
+            return shape[0], self.size, self.size
+        return self.size, self.size, shape[2]
+
+    @property
+    def _axes(self) -> str:
+        """The axes of an image, as messages name them."""
+        return "(H, W, C)" if self.channels == "last" else "(C, H, W)"
+
+    def _sides(self, shape: Shape) -> Shape:
+        """H and W."""
+        return shape[:2] if self.channels == "last" else shape[1:]
+
+    def _corner(self, row: Position, column: Position) -> tuple[Position, ...]:
+        return (row, column, 0) if self.channels == "last" else (0, row, column)
+
+    def _exchanged(self, shape: Shape) -> str:
+        """What to say of an image whose channels seem to be at its other end."""
+        if self.channels == "last" and len(shape) == 3 and shape[0] < min(shape[1:]):
+            return f"; if {shape} is (C, H, W), give {type(self).__name__} channels='first'"
+        if self.channels == "first" and len(shape) == 3 and shape[2] < min(shape[:2]):
+            return f"; if {shape} is (H, W, C), leave channels='first' out"
+        return ""
+
+
+@dataclass(frozen=True, repr=False)
+class Patches(_Squares):
     """The non-overlapping p×p patches of an (H, W, C) image, all channels, in row-major order.
 
     T = (H/p)·(W/p); p must divide both sides.
 
     Args:
       size: p, in pixels.
+      channels: "last" for images (H, W, C); "first" for (C, H, W), as PyTorch has them.
 
     Raises:
-      ValueError: `size` is no whole number.
+      ValueError: `size` is no whole number, or `channels` is neither.
 
-    >>> Patches(4).layout((28, 28, 1))
-    (7, 7)
+    >>> Patches(4).layout((28, 28, 1)), Patches(4, channels="first").layout((3, 32, 32))
+    ((7, 7), (8, 8))
     """
-
-    size: int
-
-    def __post_init__(self):
-        _keep_whole_size(self)
 
     def layout(self, shape: Shape) -> Shape:
         """Rows and columns of patches."""
         if len(shape) != 3:
-            raise ValueError(f"Patches needs images (H, W, C); got an example of shape {shape}")
-        common = math.gcd(*shape[:2])
+            raise ValueError(f"Patches needs images {self._axes}; got an example of shape {shape}")
+        sides = self._sides(shape)
+        common = math.gcd(*sides)
         if self.size < 1 or common % self.size:
-            side = next((side for side in shape[:2] if self.size < 1 or side % self.size), common)
+            side = next((side for side in sides if self.size < 1 or side % self.size), common)
             divisors = ", ".join(str(p) for p in range(1, common + 1) if common % p == 0)
             raise ValueError(
                 f"patch={self.size} does not divide image side {side}; choose one of {divisors}"
+                f"{self._exchanged(shape)}"
             )
-        return shape[0] // self.size, shape[1] // self.size
-
-    def window_shape(self, shape: Shape) -> Shape:
-        """(p, p, C)."""
-        return self.size, self.size, shape[2]
+        return sides[0] // self.size, sides[1] // self.size
 
     def start(self, position: Position, shape: Shape) -> tuple[Position, ...]:
         """Top-left corner of the patch."""
-        columns = shape[1] // self.size
-        return position // columns * self.size, position % columns * self.size, 0
+        columns = self._sides(shape)[1] // self.size
+        return self._corner(position // columns * self.size, position % columns * self.size)
 
 
 @dataclass(frozen=True)
@@ -118,44 +167,37 @@ class Bits(Tokens):
         return shape
 
 
-@dataclass(frozen=True)
-class OverlappingPatches:
+@dataclass(frozen=True, repr=False)
+class OverlappingPatches(_Squares):
     """The p×p patches of an (H, W, C) image at every offset, all channels, in row-major order.
 
     T = (H-p+1)·(W-p+1).
 
     Args:
       size: p, in pixels.
+      channels: "last" for images (H, W, C); "first" for (C, H, W), as PyTorch has them.
 
     Raises:
-      ValueError: `size` is no whole number.
+      ValueError: `size` is no whole number, or `channels` is neither.
 
     >>> OverlappingPatches(4).layout((32, 32, 3))
     (29, 29)
     """
 
-    size: int
-
-    def __post_init__(self):
-        _keep_whole_size(self)
-
     def layout(self, shape: Shape) -> Shape:
         """Rows and columns of offsets."""
-        if len(shape) != 3 or not 1 <= self.size <= min(shape[:2]):
+        sides = self._sides(shape)
+        if len(shape) != 3 or not 1 <= self.size <= min(sides):
             raise ValueError(
-                f"OverlappingPatches({self.size}) needs images (H, W, C) with sides of at least "
-                f"that many pixels; got an example of shape {shape}"
+                f"OverlappingPatches({self.size}) needs images {self._axes} with sides of at least "
+                f"that many pixels; got an example of shape {shape}{self._exchanged(shape)}"
             )
-        return shape[0] - self.size + 1, shape[1] - self.size + 1
-
-    def window_shape(self, shape: Shape) -> Shape:
-        """(p, p, C)."""
-        return self.size, self.size, shape[2]
+        return sides[0] - self.size + 1, sides[1] - self.size + 1
 
     def start(self, position: Position, shape: Shape) -> tuple[Position, ...]:
         """Top-left corner of the patch."""
-        columns = shape[1] - self.size + 1
-        return position // columns, position % columns, 0
+        columns = self._sides(shape)[1] - self.size + 1
+        return self._corner(position // columns, position % columns)
 
 
 @dataclass(frozen=True)
@@ -177,14 +219,3 @@ class Whole:
     def start(self, position: Position, shape: Shape) -> tuple[Position, ...]:
         """The origin."""
         return tuple(0 for _ in shape)
-
-
-def _keep_whole_size(grid: Patches | OverlappingPatches) -> None:
-    """Makes the size a Python int, so that equal grids print and compare alike."""
-    size = as_whole(grid.size)
-    if size is None:
-        raise ValueError(
-            f"{type(grid).__name__} needs a whole number of pixels as its size; "
-            f"got {one_line(grid.size)}"
-        )
-    object.__setattr__(grid, "size", size)

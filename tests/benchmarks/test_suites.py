@@ -14,6 +14,7 @@ from benchmarks import (
     many_runs,
     models,
     occlusion,
+    pytorch,
     scaling,
     targets,
     tolerance,
@@ -219,3 +220,29 @@ def test_methods_that_find_different_changes_disagree(monkeypatch):
     assert not result.agree
     assert "n=7 d=6: the methods found different changes, [1.0, 1.1]" in result.notes
     assert "torch is missing, so there is nothing to compare with" in result.notes
+
+
+PYTORCH = frame.Options(suite="pytorch", num_images=2, num_samples=2, repeats=1, threads=1)
+
+
+def test_a_module_of_pytorch_is_measured_by_every_method(one_process):
+    pytest.importorskip("torch")
+    result = pytorch.run(PYTORCH)
+    assert result.agree, result.notes
+    assert [row["method"] for row in result.rows] == list(pytorch.METHODS)
+    loop, batched, plain, ours = result.rows
+    assert ours["vs_torch"] == min(loop["best"], batched["best"]) / ours["best"]
+    assert loop["vs_torch"] is None
+    assert [row["reuse"] for row in (loop, plain, ours)] == [None, "no", "yes"]
+    # The same keys: reuse does not change a flip.
+    assert plain["sensitivity"] == ours["sensitivity"]
+
+
+def test_a_module_measured_differently_is_named():
+    rows = [
+        {"method": "torch-loop", "sensitivity": 0.20, "noise": 0.003},
+        {"method": "torch-batched", "sensitivity": 0.21, "noise": 0.003},
+        {"method": "jaxsens", "sensitivity": 0.25, "noise": 0.004},
+    ]
+    (line,) = pytorch.disagreements(rows)
+    assert line == "jaxsens measured 0.2500, torch-loop 0.2000: 10.0 standard errors apart"

@@ -109,6 +109,21 @@ def test_two_folders_are_compared_and_a_language_model_is_read_at_its_end(tmp_pa
     assert {each["num_draws"] for each in results.values["estimates"].values()} == {35}
 
 
+def test_a_module_of_pytorch_may_be_the_model(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text(
+        "import torch\n"
+        "net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3)).eval()\n"
+        "training = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(0.5))\n"
+    )
+    np.save("x.npy", np.random.default_rng(0).normal(size=(5, 1, 8, 8)).astype(np.float32))
+    words = "--data x.npy --grid patches:4,channels=first --samples 2 --model net.py:"
+    results, _ = results_of(f"{words}net")
+    assert results.values["estimates"]["net.py:net"]["num_draws"] == 5 * 4 * 2
+    assert main(f"{words}training".split()) == 2
+    assert "is in training mode" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -25,7 +25,7 @@ _PROMISE = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 # A label may flip by rounding on another machine: words and sizes are exact, measured digits near.
 _NUMBER = re.compile(r"\d\.\d+")
 #: Packages of examples that `make test` installs and that jaxsens itself does not need.
-OPTIONAL = ("equinox", "haiku")
+OPTIONAL = ("equinox", "haiku", "keras", "torch", "transformers")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Block:
     @property
     def missing(self) -> str | None:
         """The package that the block needs and that is not here."""
-        imported = set(re.findall(r"^import (\w+)", self.code, re.MULTILINE))
+        lines = re.findall(r"^import (.+)$", self.code, re.MULTILINE)
+        imported = {name.split()[0] for line in lines for name in line.split(",")}
         absent = [name for name in OPTIONAL if not importlib.util.find_spec(name)]
         return next((name for name in absent if name in imported), None)
 

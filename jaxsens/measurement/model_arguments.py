@@ -1,0 +1,142 @@
+"""Checks of a model that users pass to a measurement: its parameters, and what it returns.
+
+The model is traced by shapes alone, nothing is computed. Every error says in one line what was
+expected, what came, and what to do.
+"""
+
+import contextlib
+from collections.abc import Callable, Container
+from typing import Any
+
+import jax
+
+from jaxsens.core.scalars import one_line
+from jaxsens.core.user_code import user_call
+from jaxsens.measurement import metrics
+from jaxsens.measurement.arguments import check_grid, check_known, shapes
+from jaxsens.perturbations.perturbation import Perturbation
+
+#: Numbers of examples that models are written for, where they are written for one number alone.
+_USUAL_BATCHES = (1, 3, 4, 5, 8, 10, 16, 20, 25, 32, 50, 64, 100, 128, 200, 256, 512, 1000)
+#: What to do with leaves of other packages, which hold arrays and are none.
+_ADVICE = {
+    "penzai": "unbind them, `unbound, params = pz.unbind_params(model, freeze=True)`, and call "
+    "`pz.bind_variables(unbound, params)` in apply_fn",
+    "torch": "give the module itself, sensitivity(module, x, …), see jaxsens.adapters.torch",
+    "keras": "give the model itself, sensitivity(model, x, …), see jaxsens.adapters.keras",
+}
+
+
+def check_params(params: Any) -> None:
+    """Raises ValueError if a leaf is neither an array nor a number."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        check_known("params", leaf)
+        if _shape_of(leaf) is None or isinstance(leaf, jax.ShapeDtypeStruct):
+            name = jax.tree_util.keystr(path)
+            package = type(leaf).__module__.partition(".")[0]
+            advice = _ADVICE.get(package, "let apply_fn hold what is no array")
+            raise ValueError(
+                f"params must be a pytree of arrays; got {one_line(leaf)} at params{name}: {advice}"
+            )
+
+
+def _shape_of(leaf: Any) -> tuple[int, ...] | None:
+    """The shape that JAX sees in a value; None if it is no array to JAX."""
+    try:
+        return jax.typeof(leaf).shape
+    except (OverflowError, TypeError, ValueError):
+        return None
+
+
+def check_outputs(apply_fn: Callable, params: Any, inputs: Any, metric: metrics.Metric) -> None:
+    """Traces model and metric by shapes alone; ValueError unless they give what they should.
+
+    The label flip needs logits (n, C) or scores (n,); other metrics take outputs (n, …).
+    """
+    ranks = (1, 2) if metric == metrics.label_flip else range(1, 9)
+    out = checked_logits(apply_fn, params, shapes(inputs, 2), ranks)
+    one = jax.ShapeDtypeStruct(out.shape[1:], out.dtype)
+    with user_call(f"metric {metric.name!r}", clean=one, perturbed=one):
+        jax.eval_shape(metric, one, one)
+
+
+def checked_logits(apply_fn: Callable, params: Any, batch: Any, ranks: Container[int]) -> Any:
+    """The shape of the model's output for a batch; ValueError unless it has an allowed rank."""
+    advice = "if it takes more than params and x, give that as context="
+    if len(batch) > 1:
+        advice = "if it takes params and x alone, leave context= out"
+    given = dict(zip(("x", "context"), batch, strict=False))
+    try:
+        with user_call("apply_fn", advice=advice, params=params, **given):
+            out = jax.eval_shape(apply_fn, params, *batch)
+        one = shapes(batch, 1)
+        with user_call("apply_fn", advice=advice, params=params, x=one[0]):
+            of_one = jax.eval_shape(apply_fn, params, *one)
+    except (TypeError, ValueError) as error:
+        _refuse_fixed_batch(apply_fn, params, batch, error)
+        raise
+    shape = getattr(out, "shape", None)
+    n = batch[0].shape[0]
+    if shape is None or len(shape) not in ranks or shape[0] != n:
+        if shape is not None and shape[:1] != (n,):
+            _refuse_fixed_batch(apply_fn, params, batch, None)
+        got = type(out).__name__ if shape is None else shape
+        raise ValueError(
+            f"apply_fn must map a batch {batch[0].shape} to logits ({n}, C) or scores ({n},); "
+            f"got {got}{_advice(out, n)}"
+        )
+    if of_one.shape != (1, *shape[1:]):
+        raise ValueError(
+            f"apply_fn gives {of_one.shape} for a batch of one example and {shape} for {n}; "
+            f"expected {(1, *shape[1:])}: squeeze axes by their number, never the batch's"
+        )
+    return out
+
+
+def _advice(out: Any, n: int) -> str:
+    """How to measure a model with several outputs, or with labels at several places."""
+    first = {dict: "['logits']", tuple: "[0]", list: "[0]"}.get(type(out))
+    if first is not None:
+        return f": return the logits alone, such as lambda params, x: apply_fn(params, x){first}"
+    if len(getattr(out, "shape", ())) > 2 and out.shape[0] == n:
+        return (
+            ": for a label at each place, say what counts with metric=jaxsens.label_flip_any, "
+            "jaxsens.label_flip_mean or jaxsens.label_flip_at(place)"
+        )
+    return ""
+
+
+def _refuse_fixed_batch(
+    apply_fn: Callable, params: Any, batch: Any, cause: Exception | None
+) -> None:
+    """Raises ValueError if the model works for exactly one of the usual sizes of batches."""
+    fitting: list[int] = []
+    for size in _USUAL_BATCHES:
+        with contextlib.suppress(Exception):
+            out = jax.eval_shape(apply_fn, params, *shapes(batch, size))
+            fitting += [size] * (out.shape[:1] == (size,))
+        if len(fitting) > 1:
+            return
+    if fitting:
+        raise ValueError(
+            f"apply_fn takes batches of {fitting[0]} alone, and must take any number of examples, "
+            f"here {batch[0].shape[0]}: write len(x) where a reshape has {fitting[0]}, or export "
+            "the model with jax.export.symbolic_shape"
+        ) from cause
+
+
+def check_shapes(
+    apply_fn: Callable, params: Any, x: Any, context: tuple, perturbation: Perturbation
+) -> None:
+    """Raises ValueError unless grid and model fit the shapes of params, x and context."""
+    for name, tree in (("params", params), ("x", x), ("context", context)):
+        for leaf in jax.tree.leaves(tree):
+            shape = _shape_of(leaf)
+            if shape is None:
+                raise ValueError(f"{name} must be arrays or their shapes; got {one_line(leaf)}")
+            if name != "params" and not shape:
+                raise ValueError(f"{name} has no examples: its shape is {shape}")
+    if not hasattr(x, "shape"):
+        raise ValueError(f"x must be one array or its shape; got {one_line(x)}")
+    check_grid(perturbation, tuple(x.shape[1:]))
+    checked_logits(apply_fn, params, shapes((x, *context), 1), range(1, 9))
