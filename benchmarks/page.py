@@ -13,7 +13,6 @@ from pathlib import Path
 from benchmarks.compare import BASELINE, PLAIN
 from benchmarks.devices import COLUMNS as DEVICE_COLUMNS
 from benchmarks.frame import Column, Row, markdown_table
-from benchmarks.occlusion import COLUMNS as OCCLUSION_COLUMNS
 from benchmarks.sensitivity import DEFAULT_METHODS, milliseconds
 from benchmarks.targets import JUDGED
 from jaxsens.core.files import write_atomic
@@ -98,18 +97,12 @@ def devices_table() -> str:
     return markdown_table(DEVICE_COLUMNS, read("devices")["rows"])
 
 
-def occlusion_table() -> str:
-    """Occlusion maps by captum and by jaxsens."""
-    return markdown_table(OCCLUSION_COLUMNS, read("occlusion")["rows"])
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "sensitivity": sensitivity_table,
     "again": again_table,
     "scaling": scaling_table,
     "tolerance": tolerance_table,
     "devices": devices_table,
-    "occlusion": occlusion_table,
 }
 
 
