@@ -12,6 +12,7 @@ An error that nobody foresaw ends with one line, too: its traceback is in the fo
 
 import contextlib
 import dataclasses
+import functools
 import os
 import sys
 import time
@@ -148,7 +149,8 @@ def carry_out(
     if finished:
         # Without a folder that was asked for there is nothing to compare with, only to download.
         compare_data |= bool(options.data_dir or os.environ.get("JAXSENS_DATA"))
-        results = _show(experiment, options, config, path, command, compare_data)
+        given = (experiment, options, config, path, command)
+        results = _show(functools.partial(_show_here, *given, compare_data=compare_data))
     else:
         results = _make(experiment, options, config, path, command)
     if hosts.is_first():
@@ -220,22 +222,11 @@ def _make(
     return results
 
 
-def _show(
-    experiment: Experiment,
-    options: Options,
-    config: Any,
-    path: PurePath,
-    command: str,
-    compare_data: bool,
-) -> Results:
+def _show(show_here: Callable[[], Results]) -> Results:
     """What `_show_here` gives in process 0."""
     if hosts.num_processes() == 1:
-        return _show_here(experiment, options, config, path, command, compare_data)
-
-    def shown() -> str:
-        return _show_here(experiment, options, config, path, command, compare_data).to_json()
-
-    return Results.from_json(hosts.from_first(shown))
+        return show_here()
+    return Results.from_json(hosts.from_first(lambda: show_here().to_json()))
 
 
 def _show_here(
@@ -244,6 +235,7 @@ def _show_here(
     config: Any,
     path: PurePath,
     command: str,
+    *,
     compare_data: bool,
 ) -> Results:
     """The results of a finished run, and its report again if that is missing."""
