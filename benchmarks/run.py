@@ -1,7 +1,7 @@
 """Command line of the benchmarks.
 
     python -m benchmarks.run [--suite sensitivity | training | scaling | tolerance | many-runs |
-                                      worst-case | devices | pytorch]
+                                      worst-case | devices | occlusion | pytorch]
                              [--models mlp cnn vit] [--num-images 100] [--repeats 3]
                              [--threads 2] [--json FILE]
 
@@ -21,6 +21,7 @@ from benchmarks import (
     devices,
     frame,
     many_runs,
+    occlusion,
     pytorch,
     scaling,
     sensitivity,
@@ -37,6 +38,7 @@ SUITES: dict[str, Callable[[frame.Options], frame.Result]] = {
     "many-runs": many_runs.run,
     "worst-case": worst_case.run,
     "devices": devices.run,
+    "occlusion": occlusion.run,
     "pytorch": pytorch.run,
 }
 

@@ -12,10 +12,11 @@ An error that nobody foresaw ends with one line, too: its traceback is in the fo
 
 import contextlib
 import dataclasses
+import functools
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -36,7 +37,15 @@ from jaxsens.reporting.run_folder import RunFolder, RunLostError, WorkdirError, 
 from jaxsens.reporting.shared_folder import kind_of_folder
 from jaxsens.training.trainer import TrainingDivergedError
 
-__all__ = ["Options", "experiment_names", "load_experiment", "main", "resolved"]
+__all__ = [
+    "Options",
+    "carry_out",
+    "experiment_names",
+    "load_experiment",
+    "main",
+    "resolved",
+    "run_command",
+]
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
 
@@ -49,6 +58,19 @@ EXPLAINED = (*BAD_USAGE, *FAILED)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
+    return run_command(arguments, _main)
+
+
+def run_command(arguments: Sequence[str] | None, body: Callable[[list[str]], int]) -> int:
+    """Runs a command that makes a run, alone or as one of several processes.
+
+    Args:
+      arguments: its words; None for those of this process.
+      body: does what they say and returns the exit status.
+
+    Returns:
+      The exit status; errors end with one line.
+    """
     if arguments is None:
         # A process of our own: what it compiles is kept for the next one.
         runtime.keep_compiled_programs()
@@ -62,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except hosts.PeersMissingError as error:
             say(str(error))
             return signals.EXIT_INTERRUPTED
-        status, message = _outcome(arguments)
+        status, message = _outcome(arguments, body)
         if several:
             return processes.end(status, message)
         if message is not None:
@@ -70,11 +92,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
 
 
-def _outcome(arguments: list[str]) -> tuple[int, str | None]:
+def _outcome(arguments: list[str], body: Callable[[list[str]], int]) -> tuple[int, str | None]:
     """The exit status, and why it is not 0."""
     try:
         with failures.logged(expected=EXPLAINED):
-            return _main(arguments), None
+            return body(arguments), None
     except BAD_USAGE as error:
         return EXIT_USAGE, str(error)
     except (*FAILED, failures.UnforeseenError) as error:
@@ -93,10 +115,29 @@ def _main(arguments: list[str]) -> int:
             return 0
         experiment = load_experiment(name)
         options, config = flags.parse(experiment, given)
-    return _run(experiment, options, config)
+    return carry_out(experiment, options, config, reproduce(options.exp, experiment, config))
 
 
-def _run(experiment: Experiment, options: Options, config: Any) -> int:
+def carry_out(
+    experiment: Experiment,
+    options: Options,
+    config: Any,
+    command: str,
+    *,
+    compare_data: bool = False,
+) -> int:
+    """Makes a run, goes on with it, or shows it if it is finished.
+
+    Args:
+      experiment: loads data, and measures.
+      options: where the run is, and its name.
+      config: of the run.
+      command: that makes the same run again.
+      compare_data: whether the data of a finished run is compared too, wherever it comes from.
+
+    Returns:
+      The exit status, 0: all else raises an error.
+    """
     started = time.monotonic()
     fields = dataclasses.asdict(config)
     path: PurePath = options.workdir or default_folder(options.exp, fields)
@@ -106,9 +147,12 @@ def _run(experiment: Experiment, options: Options, config: Any) -> int:
     with failures.of_usage():
         finished = hosts.from_first(lambda: storage.at(path).exists("results.json"))
     if finished:
-        results = _show(experiment, options, config, path)
+        # Without a folder that was asked for there is nothing to compare with, only to download.
+        compare_data |= bool(options.data_dir or os.environ.get("JAXSENS_DATA"))
+        given = (experiment, options, config, path, command)
+        results = _show(functools.partial(_show_here, *given, compare_data=compare_data))
     else:
-        results = _make(experiment, options, config, path)
+        results = _make(experiment, options, config, path, command)
     if hosts.is_first():
         _print(results, path, finished, started)
     return 0
@@ -139,7 +183,9 @@ def _other_data(there: dict[str, str], here: dict[str, str]) -> str:
     )
 
 
-def _make(experiment: Experiment, options: Options, config: Any, path: PurePath) -> Results:
+def _make(
+    experiment: Experiment, options: Options, config: Any, path: PurePath, command: str
+) -> Results:
     """Runs the experiment to its end, or goes on where it was."""
     with contextlib.ExitStack() as stack:
         with failures.of_usage():
@@ -170,7 +216,7 @@ def _make(experiment: Experiment, options: Options, config: Any, path: PurePath)
                 config=dataclasses.asdict(config),
                 environment=made_by,
                 seconds=total_seconds(folder),
-                command=reproduce(options.exp, experiment, config),
+                command=command,
             )
             folder.require_held()
             hosts.from_first(lambda: str(report.write(results, path, papers_of(experiment))))
@@ -178,23 +224,26 @@ def _make(experiment: Experiment, options: Options, config: Any, path: PurePath)
     return results
 
 
-def _show(experiment: Experiment, options: Options, config: Any, path: PurePath) -> Results:
+def _show(show_here: Callable[[], Results]) -> Results:
     """What `_show_here` gives in process 0."""
     if hosts.num_processes() == 1:
-        return _show_here(experiment, options, config, path)
-
-    def shown() -> str:
-        return _show_here(experiment, options, config, path).to_json()
-
-    return Results.from_json(hosts.from_first(shown))
+        return show_here()
+    return Results.from_json(hosts.from_first(lambda: show_here().to_json()))
 
 
-def _show_here(experiment: Experiment, options: Options, config: Any, path: PurePath) -> Results:
+def _show_here(
+    experiment: Experiment,
+    options: Options,
+    config: Any,
+    path: PurePath,
+    command: str,
+    *,
+    compare_data: bool,
+) -> Results:
     """The results of a finished run, and its report again if that is missing."""
     with failures.of_usage():
         data = None
-        # Without a folder that was asked for there is nothing to compare with, only to download.
-        if options.data_dir or os.environ.get("JAXSENS_DATA"):
+        if compare_data:
             try:
                 data = fingerprint.fingerprint(experiment.load(config, options.data_dir))
             except DatasetNotFoundError:
@@ -204,8 +253,8 @@ def _show_here(experiment: Experiment, options: Options, config: Any, path: Pure
     if not folder.exists("report.html"):
         try:
             # Runs of earlier versions do not know their command.
-            command = results.command or reproduce(options.exp, experiment, config)
-            complete = dataclasses.replace(results, command=command)
+            known = results.command or command
+            complete = dataclasses.replace(results, command=known)
             report.write(complete, path, papers_of(experiment))
         except (OSError, ValueError) as error:
             say(f"report.html is missing and cannot be made again: {error}")

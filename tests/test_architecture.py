@@ -14,8 +14,9 @@ ORDER = (
     {"training", "spectrum", "adapters"},
     {"reporting", "figures"},
     {"cli"},
-    {"sweeps"},
+    {"sweeps", "measuring"},
     {"run", "record", "sweep", "gallery"},
+    {"measure"},
 )
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 

@@ -32,9 +32,10 @@ SAYS = {
     "figures": "plots",
     "cli": "flags, signals",
     "sweeps": "many runs",
+    "measuring": "models of users",
     "experiments": "one a paper's claim",
 }
-COMMANDS = ("gallery", "record", "run", "sweep")
+COMMANDS = ("gallery", "measure", "record", "run", "sweep")
 _BOX_WIDTH, _BOX_HEIGHT, _GAP, _ROW = 148, 44, 18, 84
 
 Graph = Mapping[str, frozenset[str]]

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import tyro
 
@@ -53,6 +53,9 @@ class Options:
     """How many processes run this command together; default what the cluster says."""
     process_id: int | None = None
     """The number of this process, from 0; default what the cluster says."""
+
+
+OptionsT = TypeVar("OptionsT", bound=Options)
 
 
 def processes(arguments: Sequence[str]) -> tuple[str | None, int | None, int | None] | None:
@@ -105,8 +108,12 @@ def _check_processes(coordinator: str | None, num: int | None, process: int | No
         raise ValueError(f"--process-id must be at least 0{until}; got {process}")
 
 
-def split(arguments: Sequence[str]) -> Given:
+def split(arguments: Sequence[str], first: str = "--exp NAME") -> Given:
     """The words after each flag; hyphens and underscores in a flag are the same.
+
+    Args:
+      arguments: the words of the command line.
+      first: what it may begin with, for the error.
 
     Raises:
       ValueError: a flag is given twice, a word is too long or comes before all flags.
@@ -130,7 +137,7 @@ def split(arguments: Sequence[str]) -> Given:
                 raise ValueError(f"{flag} is given twice; give it once")
             words = given[flag] = [value] if equals else []
         elif words is None:
-            raise ValueError(f"expected a flag such as --exp NAME first; got {shown(argument)}")
+            raise ValueError(f"expected a flag such as {first} first; got {shown(argument)}")
         else:
             words.append(argument)
     return given
@@ -160,30 +167,55 @@ def experiment_name(given: Given) -> str | None:
 
 def parse(experiment: Experiment, given: Given) -> tuple[Options, Any]:
     """Options and config from the flags; ValueError, in one line, for bad ones."""
-    _check_flags(experiment.Config, given)
-    folders = {
-        flag: _folder(flag, given[flag]) for flag in ("--workdir", "--data-dir") & given.keys()
-    }
-    if "--data-dir" not in given and os.environ.get("JAXSENS_DATA"):
-        _folder("JAXSENS_DATA", [os.environ["JAXSENS_DATA"]])
+    check_flags(Options, experiment.Config, given)
     preset = given.get("--preset", ["quick"])[0]
     default = experiment.PRESETS[preset]
     name = canonical_name(given["--exp"][0])
     if "--help" in given:
         print(help_text(name, experiment, Options, preset))
         raise SystemExit(0)
+    options, config = parse_fields(
+        Options(exp="", preset="quick"),
+        default,
+        {**given, "--exp": [name, *given["--exp"][1:]]},
+        program=f"python -m jaxsens.run --exp {name}",
+        description=experiment.__doc__,
+    )
+    return options, resolved(config, options.preset)
+
+
+def parse_fields(
+    options: OptionsT, default: Any, given: Given, *, program: str, description: str | None
+) -> tuple[OptionsT, Any]:
+    """Options and config from flags that `check_flags` let pass.
+
+    Args:
+      options: what they are if no flag says otherwise.
+      default: the same of the config.
+      given: the flags.
+      program: the command without its flags, for help.
+      description: what it does, for help.
+
+    Raises:
+      ValueError: a value is bad; the message is one line.
+    """
+    folders = {
+        flag: _folder(flag, given[flag]) for flag in ("--workdir", "--data-dir") & given.keys()
+    }
+    if "--data-dir" not in given and os.environ.get("JAXSENS_DATA"):
+        _folder("JAXSENS_DATA", [os.environ["JAXSENS_DATA"]])
     command = dataclasses.make_dataclass(
-        "command", [("options", Options), ("config", experiment.Config)], frozen=True
+        "command", [("options", type(options)), ("config", type(default))], frozen=True
     )
     printed = io.StringIO()
     try:
         with contextlib.redirect_stderr(printed):
             parsed = tyro.cli(
                 command,
-                args=_joined(experiment.Config, {**given, "--exp": [name, *given["--exp"][1:]]}),
-                default=command(Options(exp="", preset="quick"), default),
-                prog=f"python -m jaxsens.run --exp {name}",
-                description=experiment.__doc__,
+                args=_joined(type(default), given),
+                default=command(options, default),
+                prog=program,
+                description=description,
                 config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
             )
     except SystemExit as stop:
@@ -193,7 +225,7 @@ def parse(experiment: Experiment, given: Given) -> tuple[Options, Any]:
     options = dataclasses.replace(
         parsed.options, workdir=folders.get("--workdir"), data_dir=folders.get("--data-dir")
     )
-    return options, resolved(parsed.config, options.preset)
+    return options, parsed.config
 
 
 def resolved(config: Any, preset: str) -> Any:
@@ -211,9 +243,15 @@ def flag_of(field: str) -> str:
     return "--" + field.replace("_", "-")
 
 
-def _check_flags(config: type, given: Given) -> None:
-    """Raises ValueError for a flag that there is not, or one with words that it cannot take."""
-    fields = {**declared_fields(Options), **declared_fields(config)}
+def check_flags(options: type, config: type, given: Given) -> None:
+    """Raises ValueError for a flag that there is not, or one with words that it cannot take.
+
+    Args:
+      options: a dataclass, whose fields are flags.
+      config: another.
+      given: the flags.
+    """
+    fields = {**declared_fields(options), **declared_fields(config)}
     known = {flag_of(name): declared for name, declared in fields.items()}
     switches = [flag for flag, declared in known.items() if is_switch(declared)]
     # tyro's way to switch one off.

@@ -1,8 +1,8 @@
 """What a process of the command line does before JAX is imported, which takes seconds.
 
-Importing this module does it, if the process was started as `python -m jaxsens.run`, `jaxsens` or
-`python -m jaxsens.sweep`: `python -m` imports the package before the module, so nothing of jaxsens
-comes earlier than this.
+Importing this module does it, if the process was started as `jaxsens` or by `python -m` as one of
+the modules below: `python -m` imports the package before the module, so nothing of jaxsens comes
+earlier than this.
 """
 
 import sys
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jaxsens.cli import signals, streams
 
-_MODULES = ("jaxsens.run", "jaxsens.sweep")
+_MODULES = ("jaxsens.run", "jaxsens.sweep", "jaxsens.measure")
 
 
 def is_command_line() -> bool:

@@ -5,13 +5,21 @@ batches that fit a byte budget, and give estimates with intervals.
 """
 
 from jaxsens.measurement._blowup import Blowup, blowup
+from jaxsens.measurement._occlusion import occlusion
 from jaxsens.measurement._sensitivity import sensitivity
 from jaxsens.measurement._sharpness import sharpness
 from jaxsens.measurement._worst_case import worst_case
 from jaxsens.measurement.comparison import Difference, compare
 from jaxsens.measurement.estimate import SensitivityEstimate
 from jaxsens.measurement.explanation import Explanation, explain
-from jaxsens.measurement.metrics import Metric, label_flip, relative_l2, squared_change
+from jaxsens.measurement.metrics import (
+    Metric,
+    label_flip,
+    logit_drop,
+    probability_drop,
+    relative_l2,
+    squared_change,
+)
 from jaxsens.measurement.place_metrics import label_flip_any, label_flip_at, label_flip_mean
 from jaxsens.measurement.ragged import ragged_sensitivity
 from jaxsens.measurement.sharpness_estimate import SharpnessEstimate
@@ -32,6 +40,9 @@ __all__ = [
     "label_flip_any",
     "label_flip_at",
     "label_flip_mean",
+    "logit_drop",
+    "occlusion",
+    "probability_drop",
     "ragged_sensitivity",
     "relative_l2",
     "sensitivity",

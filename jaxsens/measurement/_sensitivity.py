@@ -14,8 +14,10 @@ Assumption: `apply_fn` treats the inputs of a batch independently and has no ran
 together with its own noise.
 """
 
+import functools
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import jax
@@ -25,6 +27,7 @@ from jaxsens.core import runtime
 from jaxsens.core.adapted import takes_models
 from jaxsens.core.notices import renamed_keyword
 from jaxsens.measurement import arguments, exhaustive, metrics, random_positions
+from jaxsens.measurement.batches import is_batches, measure_batches
 from jaxsens.measurement.estimate import Provenance, SensitivityEstimate
 from jaxsens.measurement.half_precision import near_ties
 from jaxsens.measurement.jobs import ApplyFn, Measurement, MeasurementJob, ProgressCallback
@@ -37,7 +40,7 @@ from jaxsens.perturbations.perturbation import Perturbation
 def sensitivity(
     apply_fn: ApplyFn,
     params: Any,
-    x: ArrayLike,
+    x: Any,
     perturbation: Perturbation,
     num_samples: int | Literal["all"] = 5,
     *,
@@ -67,7 +70,10 @@ def sensitivity(
         is the prediction; without randomness. Pass the same function object again and nothing is
         compiled again.
       params: the model's parameters, any pytree of arrays.
-      x: (n, …) inputs; the grid of the perturbation says what shape it needs.
+      x: (n, …) inputs; the grid of the perturbation says what shape it needs. A `numpy.memmap`, or
+        a dataset of h5py or zarr, may be larger than memory: examples are read, and checked, when
+        they are measured. So may an iterable of batches, (b, …) arrays or mappings with "x",
+        "context" and "mask"; they are measured as they come, at all positions.
       perturbation: the window edit.
       num_samples: S, the draws at each position. "all" takes every replacement of an edit that has
         finitely many (Resample, Flip) once, so that no noise is left.
@@ -122,6 +128,16 @@ def sensitivity(
     started = time.perf_counter()
     tolerance = arguments.checked_tolerance(tolerance)
     positions = arguments.checked_positions(positions, tolerance)
+    if is_batches(x):
+        _check_batches(perturbation, positions, context, mask, example_ids)
+        of_block = functools.partial(
+            sensitivity, apply_fn, params, perturbation=perturbation, num_samples=num_samples,
+            key=key, metric=metric, incremental=incremental, chunk_bytes=chunk_bytes,
+            devices=devices, check=check,
+        )  # fmt: skip
+        whole = measure_batches(x, of_block, progress)
+        took = time.perf_counter() - started
+        return replace(whole, provenance=replace(whole.provenance, seconds=took))
     job = prepare_job(
         apply_fn, params, x, perturbation, num_samples, key=key, context=context, mask=mask,
         metric=metric, example_ids=example_ids, incremental=incremental, chunk_bytes=chunk_bytes,
@@ -135,6 +151,29 @@ def sensitivity(
         else:
             measured = exhaustive.measure_all(job)
     return as_estimate(job, measured, tolerance, time.perf_counter() - started)
+
+
+def _check_batches(
+    perturbation: Any, positions: str, context: Any, mask: Any, example_ids: Any
+) -> None:
+    """Raises ValueError for what needs all examples at once, or an index of them."""
+    if positions == "random":
+        raise ValueError(
+            "tolerance= and positions='random' draw examples by their index, and x is an iterable "
+            "of batches, which has none: give x as an array, a numpy.memmap or a dataset of h5py"
+        )
+    if arguments.checked_perturbation(perturbation).needs_pool:
+        raise ValueError(
+            f"{perturbation.edit!r} finds other examples by their index, and x is an iterable of "
+            "batches, which has none: give x as an array"
+        )
+    given = {"context": context, "mask": mask, "example_ids": example_ids}
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"{name} must come with the batches, since x is an iterable of them: give each as "
+                '{"x": …, "context": …, "mask": …}; their examples are numbered as they come'
+            )
 
 
 def as_estimate(
@@ -163,6 +202,7 @@ def as_estimate(
             exhaustive_passes=job.exhaustive_passes,
             incremental=measured.incremental,
             self_check=measured.self_check,
+            layout=tuple(int(side) for side in spec.perturbation.grid.layout(job.x.shape[1:])),
             near_ties=near_ties(job),
         ),
     )

@@ -5,6 +5,7 @@ return the value in its proper type, `check_…` functions only raise. Arguments
 since a user may pass anything.
 """
 
+import functools
 import math
 import operator
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from jaxsens.core.scalars import MAX_INT32, as_real, as_whole, check_hashable, o
 from jaxsens.core.user_code import described, first_line, user_call
 from jaxsens.measurement import metrics
 from jaxsens.measurement.packing import first_out_of_bounds
+from jaxsens.measurement.stored import StoredExamples, check_finite_inputs, is_stored
 from jaxsens.perturbations.perturbation import Perturbation, is_edit, is_grid
 
 
@@ -128,19 +130,17 @@ def checked_examples(x: Any) -> Shaped[np.ndarray, "n ..."]:
     return x
 
 
-def checked_inputs(x: Any, perturbation: Perturbation) -> Shaped[np.ndarray, "n ..."]:
+def checked_inputs(
+    x: Any, perturbation: Perturbation
+) -> Shaped[np.ndarray, "n ..."] | StoredExamples:
     """(n, …) at least one example, all finite and with a position to edit; else ValueError."""
-    x = checked_examples(x)
+    is_file = is_stored(x)
+    x = StoredExamples(x, functools.partial(as_array, "x")) if is_file else checked_examples(x)
     if perturbation.needs_pool and len(x) < 2:
         raise ValueError(f"{perturbation.edit!r} needs at least 2 examples; got {len(x)}")
     check_grid(perturbation, x.shape[1:])
-    if jnp.issubdtype(x.dtype, jnp.inexact):
-        finite = np.isfinite(x).reshape(len(x), -1).all(axis=1)
-        if not finite.all():
-            raise ValueError(
-                f"x has non-finite values in {(~finite).sum()} of {len(x)} examples, "
-                f"first in example {int(np.argmin(finite))}"
-            )
+    if not is_file:
+        check_finite_inputs(x, None, len(x))
     return x
 
 
@@ -297,9 +297,7 @@ def checked_incremental(incremental: Any) -> bool | Literal["auto"]:
     raise ValueError(f"incremental must be True, False or 'auto'; got {one_line(incremental)}")
 
 
-def check_edit(
-    perturbation: Perturbation, x: np.ndarray, key: PRNGKeyArray, *, exact: bool
-) -> None:
+def check_edit(perturbation: Perturbation, x: Any, key: PRNGKeyArray, *, exact: bool) -> None:
     """Traces the edit by shapes alone, so that it can refuse windows before the model is traced."""
     pool = jax.ShapeDtypeStruct(x.shape, x.dtype)
     first = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)

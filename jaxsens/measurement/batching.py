@@ -12,7 +12,7 @@ treats its inputs independently.
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -137,6 +137,17 @@ def make_search_plan(max_batch: int, num_starts: int, num_cells: int) -> BatchPl
     if num_cells < _MANY_GROUPS * group:
         group = _even(num_cells, group)
     return BatchPlan(chunk=group, group=group, block=_even(num_starts, max_batch))
+
+
+def with_smaller_chunk(plan: BatchPlan, num_bytes: int, example_bytes: int) -> BatchPlan:
+    """The plan with no more examples in a call than take `num_bytes`, but at least one group.
+
+    >>> plan = make_plan(max_batch=1000, num_pairs=245)
+    >>> with_smaller_chunk(plan, num_bytes=64 << 20, example_bytes=600_000).chunk
+    108
+    """
+    most = max(1, num_bytes // max(1, example_bytes) // plan.group)
+    return replace(plan, chunk=min(plan.chunk, most * plan.group))
 
 
 def _even(num: int, most: int) -> int:

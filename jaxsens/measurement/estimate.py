@@ -14,14 +14,17 @@ Assumption: examples are independent draws from that distribution. If they are t
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from jaxsens.core.intervals import Interval, mean_interval
 from jaxsens.core.scalars import one_line
+from jaxsens.measurement import html
+from jaxsens.measurement.merging import merged
 from jaxsens.measurement.packing import (
     check_summary,
     check_table,
@@ -31,6 +34,9 @@ from jaxsens.measurement.packing import (
     record_of,
     unpack,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: If fewer examples than this change at all, a printed estimate says so.
 FEW_SENSITIVE = 5
@@ -62,6 +68,8 @@ class Provenance:
       self_check: "passed" or "failed" where reuse was compared with whole passes, which replace it
         if it failed; "none" where there was nothing to compare.
       merged_seeds: of estimates merged into this one, the seeds that are not its own.
+      layout: how positions are arranged, (rows, columns) of patches or (T,) of tokens; files of
+        before this was recorded have none.
       near_ties: for a model in half precision, the share of draws whose outputs lie within rounding
         of a tie, so that rounding decides whether the label flips; of merged estimates the largest.
     """
@@ -82,6 +90,7 @@ class Provenance:
     incremental: bool = False
     self_check: str = "none"
     merged_seeds: tuple[tuple[int, ...], ...] = ()
+    layout: tuple[int, ...] = ()
     near_ties: float | None = None
 
 
@@ -217,37 +226,7 @@ class SensitivityEstimate:
         """
         if not isinstance(other, SensitivityEstimate):
             raise ValueError(f"merge takes another SensitivityEstimate; got {one_line(other)}")
-        fields = ("metric", "perturbation", "num_samples", "exact", "positions", "precision")
-        for field in fields:
-            mine, theirs = getattr(self.provenance, field), getattr(other.provenance, field)
-            if mine != theirs:
-                raise ValueError(f"cannot merge estimates with {field}={mine!r} and {theirs!r}")
-        if self.bounds != other.bounds:
-            raise ValueError(f"cannot merge estimates with bounds={self.bounds} and {other.bounds}")
-        if self.num_positions != other.num_positions:
-            raise ValueError(
-                f"cannot merge estimates with T={self.num_positions} and T={other.num_positions}"
-            )
-        a, b = self.provenance, other.provenance
-        seeds = dict.fromkeys([*a.merged_seeds, b.seed, *b.merged_seeds])
-        seeds.pop(a.seed, None)
-        return replace(
-            self,
-            totals=np.concatenate([self.totals, other.totals]),
-            counts=np.concatenate([self.counts, other.counts]),
-            provenance=replace(
-                a,
-                seconds=a.seconds + b.seconds,
-                num_passes=a.num_passes + b.num_passes,
-                exhaustive_passes=a.exhaustive_passes + b.exhaustive_passes,
-                incremental=a.incremental and b.incremental,
-                self_check=min(a.self_check, b.self_check),  # "failed" before all others
-                merged_seeds=tuple(seeds),
-                near_ties=max(
-                    (t for t in (a.near_ties, b.near_ties) if t is not None), default=None
-                ),
-            ),
-        )
+        return merged([self, other])
 
     def __str__(self) -> str:
         draws = "every replacement" if self.provenance.exact else f"S={self.provenance.num_samples}"
@@ -268,6 +247,58 @@ class SensitivityEstimate:
         )
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the number, its interval and a small picture; needs nothing but itself."""
+        return html.of_estimate(self)
+
+    def plot(
+        self,
+        x: Any = None,
+        *,
+        tokens: Sequence[Sequence[str]] | None = None,
+        examples: Sequence[int] | None = None,
+    ) -> "Figure":
+        """A matplotlib figure of where the model is sensitive.
+
+        Without arguments it shows the mean of each position: a heat map of patches, a curve of
+        tokens. With `x` or `tokens` it shows single examples.
+
+        Args:
+          x: (n, H, W, C) or (n, C, H, W) the images, or a memmap of them; heat maps are laid over
+            some of them.
+          tokens: the words of each example, which are coloured.
+          examples: which examples; default the four that change most.
+
+        Returns:
+          The figure: `fig.savefig("map.png")`.
+
+        Raises:
+          ValueError: images or tokens do not fit the estimate.
+
+        >>> import jax, jaxsens
+        >>> noise = jaxsens.Perturbation(jaxsens.Patches(2), jaxsens.Gaussian(sigma=1.0))
+        >>> x = np.zeros((5, 4, 4, 1), np.float32)
+        >>> model = lambda _, x: x[:, 0, 0, 0]
+        >>> est = jaxsens.sensitivity(model, (), x, noise, 9, key=jax.random.key(0))
+        >>> est.plot().axes[0].images[0].get_array().shape
+        (2, 2)
+        """
+        from jaxsens.measurement import plots  # here, since matplotlib takes a second to load
+
+        return plots.of_estimate(self, x, tokens, examples)
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """How positions are arranged, if that is known; else (T,)."""
+        layout = self.provenance.layout
+        return layout if math.prod(layout) == self.num_positions else (self.num_positions,)
+
+    def most_changed(self, num: int) -> Int[np.ndarray, " num"]:
+        """The numbers of the examples whose predictions change most, by |v_i|, at most `num`."""
+        values = np.abs(self.per_example)
+        order = np.argsort(np.where(np.isnan(values), -1.0, values), kind="stable")[::-1]
+        return order[: min(num, self.num_examples)]
 
     def summary(self) -> dict[str, Any]:
         """The numbers of one line of a log: mean, interval, sizes and the mean at each position."""

@@ -21,7 +21,7 @@ from jaxsens.incremental import flops
 from jaxsens.incremental.costs import count_costs
 from jaxsens.incremental.program import CleanValues, Program, as_shapes, make_program
 from jaxsens.incremental.values import Dense, Value, Windowed
-from jaxsens.measurement import arguments, model_arguments
+from jaxsens.measurement import arguments, html, model_arguments
 from jaxsens.perturbations.perturbation import Perturbation
 
 
@@ -68,14 +68,9 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [f"{'operation':28} {'result':>20} {'edited':>8} {'plain':>10} {'edit':>10}"]
-        for step in self.steps:
-            shape = "×".join(map(str, step.shape)) or "scalar"
-            edited = "dense" if step.share == 1 else f"{step.share:.1%}"
-            mark = "  ← the window becomes dense" if step.turns_dense else ""
-            lines.append(
-                f"{step.name[:28]:28} {shape:>20} {edited:>8} {_short(step.plain):>10} "
-                f"{_short(step.incremental):>10}{mark}"
-            )
+        for name, shape, edited, plain, edit, mark in self.cells():
+            mark = f"  {mark}" if mark else ""
+            lines.append(f"{name[:28]:28} {shape:>20} {edited:>8} {plain:>10} {edit:>10}{mark}")
         gain = self.plain / max(self.incremental, 1.0)
         num = self.num_position_groups
         lines.append(
@@ -84,6 +79,23 @@ class Explanation:
             f'incremental="auto" {"reuses" if self.worthwhile else "takes whole forward passes"}'
         )
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return html.of_explanation(self)
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Operation, result, edited share, plain and edit cost, and a remark, of every step."""
+        return [
+            (
+                step.name,
+                "×".join(map(str, step.shape)) or "scalar",
+                "dense" if step.share == 1 else f"{step.share:.1%}",
+                _short(step.plain),
+                _short(step.incremental),
+                "← the window becomes dense" if step.turns_dense else "",
+            )
+            for step in self.steps
+        ]
 
 
 def _short(count: float) -> str:

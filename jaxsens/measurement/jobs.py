@@ -19,10 +19,19 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens.core import runtime
 from jaxsens.core.runtime import REPLICATED
-from jaxsens.measurement.batching import BatchPlan, make_plan, make_reuse_plan
+from jaxsens.measurement.batching import (
+    BatchPlan,
+    make_plan,
+    make_reuse_plan,
+    with_smaller_chunk,
+)
 from jaxsens.measurement.metrics import Metric
+from jaxsens.measurement.stored import StoredExamples
 from jaxsens.perturbations.grids import Position
 from jaxsens.perturbations.perturbation import Perturbation
+
+#: Bytes of examples in a file that are read for one call.
+_READ_BYTES = 64 << 20
 
 #: `apply_fn(params, x) -> logits`, or `apply_fn(params, x, context)`; Flax's own `apply` is typed
 #: to return anything.
@@ -144,7 +153,7 @@ class MeasurementJob:
     Attributes:
       spec: what is measured.
       params: the model's parameters, on every device.
-      x: (n, …) the examples, on the host.
+      x: (n, …) the examples, on the host or in a file.
       context: what the model needs beside them.
       mask: (n, T), true at the positions to measure.
       example_ids: (n,) the numbers that stand for the examples in the keys of their draws.
@@ -157,7 +166,7 @@ class MeasurementJob:
 
     spec: MeasurementSpec
     params: Any
-    x: Shaped[np.ndarray, "n ..."]
+    x: Shaped[np.ndarray, "n ..."] | StoredExamples
     context: Context
     mask: Bool[np.ndarray, "n T"]
     example_ids: Int[np.ndarray, " n"]
@@ -172,7 +181,7 @@ class MeasurementJob:
         """All examples on every device, for edits that borrow from another example."""
         if not self.spec.perturbation.needs_pool:
             return None
-        return runtime.place(self.x, self.mesh, REPLICATED)
+        return runtime.place(self.x[:], self.mesh, REPLICATED)
 
     @functools.cached_property
     def seed(self) -> tuple[int, ...]:
@@ -202,6 +211,12 @@ class MeasurementJob:
     @property
     def plan(self) -> BatchPlan:
         """How the exhaustive measurement is cut into batches."""
+        if not isinstance(self.x, StoredExamples):
+            return self._plan
+        return with_smaller_chunk(self._plan, _READ_BYTES, self.x.example_bytes)
+
+    @property
+    def _plan(self) -> BatchPlan:
         num_positions, samples = self.mask.shape[1], self.spec.num_samples
         if self.reuse is None:
             return make_plan(self.max_batch, num_positions * samples)

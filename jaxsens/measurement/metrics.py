@@ -1,7 +1,8 @@
 """What counts as a change of the output: Δ(f(x), f(x')) for one example.
 
 The papers use the label flip 1[pred f(x) ≠ pred f(x')] (Definition 4.3), the relative change of the
-features ‖f(x') - f(x)‖/‖f(x)‖ (word sensitivity) and the squared change ‖f(x') - f(x)‖².
+features ‖f(x') - f(x)‖/‖f(x)‖ (word sensitivity) and the squared change ‖f(x') - f(x)‖². Occlusion
+maps use signed ones: by how much the predicted class loses.
 
 Assumption: outputs are logits or scores of one example, without a batch axis, and finite.
 """
@@ -11,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Num, Shaped
+from jaxtyping import Array, Bool, Float, Int, Num, Shaped
 
 from jaxsens.core.scalars import as_real, check_hashable, one_line
 
@@ -147,12 +149,49 @@ def _squared(clean: Num[Array, "*F"], perturbed: Num[Array, "*F"]) -> Num[Array,
     return jnp.sum((perturbed - clean) ** 2)
 
 
+def _predicted(
+    clean: Shaped[Array, "*C"], perturbed: Shaped[Array, "*C"]
+) -> tuple[Float[Array, " K"], Float[Array, " K"], Int[Array, ""]]:
+    """Both outputs as logits of two classes or more, and the class that was predicted.
+
+    A single score s is the logits (-s/2, s/2): its sign is the prediction, and σ(|s|) its
+    probability.
+    """
+    if clean.size > 1 and clean.ndim > 1:
+        raise ValueError(
+            f"a drop of the predicted class needs logits (n, C) or scores (n,); got {clean.shape} "
+            "for each example"
+        )
+    before, after = (outputs.reshape(-1).astype(jnp.float32) for outputs in (clean, perturbed))
+    if clean.size == 1:
+        before, after = (jnp.concatenate([-score, score]) / 2 for score in (before, after))
+    return before, after, jnp.argmax(before)
+
+
+def _probability_drop(
+    clean: Shaped[Array, "*C"], perturbed: Shaped[Array, "*C"]
+) -> Float[Array, ""]:
+    before, after, predicted = _predicted(clean, perturbed)
+    return jax.nn.softmax(before)[predicted] - jax.nn.softmax(after)[predicted]
+
+
+def _logit_drop(clean: Shaped[Array, "*C"], perturbed: Shaped[Array, "*C"]) -> Float[Array, ""]:
+    before, after, predicted = _predicted(clean, perturbed)
+    # The logits of a single score are ± half of it.
+    return (before - after)[predicted] * (2 if clean.size == 1 else 1)
+
+
 #: 1[pred differs]: argmax for several outputs, sign for one, a tie being its own class.
 label_flip = Metric("label_flip", _label_flip, 0.0, 1.0, near_tie, margin)
 #: ‖f(x') - f(x)‖₂ / ‖f(x)‖₂ over all outputs.
 relative_l2 = Metric("relative_l2", _relative_l2, 0.0, ascent=_relative_squared)
 #: ‖f(x') - f(x)‖₂² over all outputs.
 squared_change = Metric("squared_change", _squared, 0.0)
+#: p(x) - p(x') of the class that is predicted for x, p the softmax of the logits or, for a single
+#: score, its logistic function. Signed: below 0 the edit made the model surer.
+probability_drop = Metric("probability_drop", _probability_drop, -1.0, 1.0, near_tie)
+#: The same difference of the logits themselves, or of the score.
+logit_drop = Metric("logit_drop", _logit_drop, jumps_within=near_tie)
 
 
 def as_metric(metric: Metric | Callable[[Array, Array], Array]) -> Metric:

@@ -1,9 +1,11 @@
 """From a user's arguments to a job: everything is checked before anything is measured."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
+import numpy as np
 from jaxtyping import Array, ArrayLike, PRNGKeyArray
 
 from jaxsens.core import runtime
@@ -12,13 +14,14 @@ from jaxsens.measurement.batching import byte_budget, max_batch_within, to_compi
 from jaxsens.measurement.independence import check_independence
 from jaxsens.measurement.jobs import ApplyFn, MeasurementJob, MeasurementSpec, ProgressCallback
 from jaxsens.measurement.reuse import choose_reuse
+from jaxsens.measurement.stored import StoredExamples
 from jaxsens.perturbations.perturbation import Perturbation
 
 
 def prepare_job(
     apply_fn: ApplyFn,
     params: Any,
-    x: ArrayLike,
+    x: Any,
     perturbation: Perturbation,
     num_samples: int | Literal["all"],
     *,
@@ -48,7 +51,10 @@ def prepare_job(
     example_ids = arguments.checked_example_ids(example_ids, len(x), perturbation)
     context = arguments.checked_context(context, len(x))
     inputs = (x, *context)
-    measured_x = x[mask] if x.shape[:2] == mask.shape else x
+    is_by_token = x.shape[:2] == mask.shape
+    # Of examples in a file the first stands for all, until they are read.
+    seen = slice(0, 1) if isinstance(x, StoredExamples) else slice(None)
+    measured_x = x[seen][mask[seen]] if is_by_token else x[seen]
     perturbation.check(measured_x)
     samples = arguments.checked_samples(num_samples, perturbation, shape)
     exact = isinstance(num_samples, str)
@@ -60,7 +66,18 @@ def prepare_job(
     arguments.check_edit(perturbation, x, key, exact=exact)
     model_arguments.check_outputs(apply_fn, params, inputs, metric)
     vocabulary = getattr(perturbation.edit, "vocabulary", None)
-    lookups.check_ids(apply_fn, params, inputs, measured_x, vocabulary=vocabulary)
+    check_ids = functools.partial(
+        lookups.check_ids, apply_fn, params, inputs, vocabulary=vocabulary
+    )
+    check_ids(measured_x)
+    if isinstance(x, StoredExamples):
+
+        def check_read(values: np.ndarray, numbers: np.ndarray) -> None:
+            measured = values[mask[numbers]] if is_by_token else values
+            perturbation.check(measured)
+            check_ids(measured)
+
+        x.check = check_read
 
     mesh = runtime.local_mesh(devices)
     platform = runtime.platform(mesh)

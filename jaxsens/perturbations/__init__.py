@@ -1,6 +1,7 @@
 """Random changes of one window of an input (a grid and an edit), and of a model's weights."""
 
 from jaxsens.perturbations.ball import Ball
+from jaxsens.perturbations.coverage import spread
 from jaxsens.perturbations.edits import (
     CheckedEdit,
     Donor,
@@ -8,11 +9,13 @@ from jaxsens.perturbations.edits import (
     FiniteEdit,
     Flip,
     Gaussian,
+    ReferencedEdit,
     Resample,
     ScatteredPixels,
 )
 from jaxsens.perturbations.grids import Bits, Grid, OverlappingPatches, Patches, Tokens, Whole
 from jaxsens.perturbations.perturbation import Perturbation
+from jaxsens.perturbations.replacement import Replace
 from jaxsens.perturbations.weight_noise import Relative, Sphere, WeightNoise
 
 __all__ = [
@@ -28,11 +31,14 @@ __all__ = [
     "OverlappingPatches",
     "Patches",
     "Perturbation",
+    "ReferencedEdit",
     "Relative",
+    "Replace",
     "Resample",
     "ScatteredPixels",
     "Sphere",
     "Tokens",
     "WeightNoise",
     "Whole",
+    "spread",
 ]

@@ -53,6 +53,14 @@ class CheckedEdit(Protocol):
         """Raises ValueError for inputs that the edit does not understand."""
 
 
+@runtime_checkable
+class ReferencedEdit(Protocol):
+    """An edit that puts the same window of a reference there, made of the whole example."""
+
+    def reference(self, x: Array, window_shape: Shape) -> Array:
+        """The reference, of the shape and dtype of one example `x`."""
+
+
 @dataclass(frozen=True)
 class Gaussian:
     """Adds independent Gaussian noise to every entry of the window.

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, Shaped
 
 from jaxsens.core.scalars import check_hashable, one_line
-from jaxsens.perturbations.edits import CheckedEdit, Donor, Edit, FiniteEdit
+from jaxsens.perturbations.edits import CheckedEdit, Donor, Edit, FiniteEdit, ReferencedEdit
 from jaxsens.perturbations.grids import Grid, Position, Shape
 
 
@@ -78,7 +78,7 @@ class Perturbation:
         if not isinstance(self.edit, FiniteEdit):
             raise ValueError(
                 f"num_samples='all' enumerates every replacement, but {self.edit!r} has infinitely "
-                "many; give a number of samples, or use Resample or Flip"
+                "many; give a number of samples, or use Resample, Flip or Replace"
             )
         return self.edit.num_replacements(self.grid.window_shape(shape))
 
@@ -89,8 +89,14 @@ class Perturbation:
 
     def replacement(self, index: Position, x: Array, position: Position) -> Array:
         """Replacement `index` of window `position`, for edits with finitely many."""
+        if isinstance(self.edit, ReferencedEdit):
+            return self._checked(self._reference_window(self.edit, x, position), x)
         assert isinstance(self.edit, FiniteEdit)
         return self._checked(self.edit.replacement(index, self.current_window(x, position)), x)
+
+    def _reference_window(self, edit: ReferencedEdit, x: Array, position: Position) -> Array:
+        reference = edit.reference(x, self.grid.window_shape(x.shape))
+        return self.current_window(reference, position)
 
     def window(
         self,
@@ -102,6 +108,8 @@ class Perturbation:
         example: Position | None = None,
     ) -> Shaped[Array, "..."]:
         """The new entries of window `position`; arguments as for `__call__`."""
+        if isinstance(self.edit, ReferencedEdit):
+            return self._checked(self._reference_window(self.edit, x, position), x)
         window = self.current_window(x, position)
         if not isinstance(self.edit, Donor):
             return self._checked(self.edit(key, window), x)

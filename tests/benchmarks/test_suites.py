@@ -13,12 +13,13 @@ from benchmarks import (
     frame,
     many_runs,
     models,
+    occlusion,
     pytorch,
     scaling,
     targets,
     tolerance,
     worst_case,
-)  # fmt: skip
+)
 from benchmarks.workload import Setting
 
 MLP = Setting("MLP", {"num_classes": 3, "widths": (9, 5)}, (8, 8, 2), (4, 4, 2))
@@ -83,6 +84,30 @@ def test_tolerance_is_compared_with_the_exhaustive_measurement(monkeypatch, one_
     assert strict["positions"] == "all"
     assert strict["difference"] == 0  # the same draws, after a pilot
     assert strict["share"] > 1
+
+
+def test_occlusion_maps_of_all_methods_agree(monkeypatch, one_process):
+    monkeypatch.setattr(occlusion, "SETTINGS", {"mlp": MLP})
+    monkeypatch.setattr(occlusion, "NUM_IMAGES", {("mlp", "tiled"): 3, ("mlp", "sliding"): 2})
+    options = frame.Options(methods=("jaxsens-plain", "jaxsens"), repeats=2, threads=1)
+    result = occlusion.run(options)
+    assert result.agree, result.notes
+    assert [row["num_positions"] for row in result.rows] == [4, 4, 25, 25]
+    assert [row["num_images"] for row in result.rows] == [3, 3, 2, 2]
+    rows = occlusion.against(
+        [{"method": "captum", "ms_per_image": 6.0}, {"method": "jaxsens", "ms_per_image": 2.0}]
+    )
+    assert rows[1]["vs_captum"] == 3.0
+    assert "vs_captum" not in rows[0]
+
+
+def test_maps_that_differ_are_reported(monkeypatch, one_process):
+    monkeypatch.setattr(occlusion, "SETTINGS", {"mlp": MLP})
+    monkeypatch.setattr(occlusion, "NUM_IMAGES", {("mlp", "tiled"): 2})
+    monkeypatch.setattr(occlusion, "SAME_WITHIN", -1.0)
+    result = occlusion.run(frame.Options(methods=("jaxsens",), repeats=1, threads=1))
+    assert not result.agree
+    assert "the map of jaxsens differs by 0.0e+00" in result.notes[-1]
 
 
 def test_verdicts_follow_from_the_seconds():

@@ -161,6 +161,15 @@ SHARPNESS = {
         "check": {"true", "numpy false"},
     },
 }
+OCCLUSION = {
+    "function": jaxsens.occlusion,
+    "given": {"apply_fn": linear, "params": jnp.ones((4, 2)), "x": X, "grid": Bits()},
+    "accepted": {
+        "x": {"halves"},
+        "grid": {"grid"},
+        "value": REAL | {"negative", "huge", "short key"},
+    },
+}
 WORST_CASE = {
     "function": jaxsens.worst_case,
     "given": {"apply_fn": linear, "params": jnp.ones((4, 2)), "x": X,
@@ -233,6 +242,7 @@ CALLS = {
     "sensitivity": SENSITIVITY,
     "sensitivity with context": WITH_CONTEXT,
     "sharpness": SHARPNESS,
+    "occlusion": OCCLUSION,
     "worst_case": WORST_CASE,
     "explain": EXPLAIN,
     "ragged_sensitivity": RAGGED,
@@ -259,6 +269,19 @@ CALLS = {
         {"vocabulary": 9, "first": 0},
         {"vocabulary": WHOLE, "first": WHOLE | {"zero"}},
     ),
+    "Replace": constructor(
+        jaxsens.Replace,
+        {"value": 0.0},
+        {
+            "value": REAL
+            | {"negative", "huge", "halves", "negative ids", "beyond 32 bits", "doubled"}
+            | {"three ids", "deep", "float key", "short key", "long key", "old key", "old keys"}
+        },
+    ),
+    "Replace blur": constructor(
+        jaxsens.Replace, {"value": "blur", "sigma": 1.0}, {"sigma": POSITIVE | {"none", "huge"}}
+    )
+    | {"only": ["sigma"]},
     "Flip": constructor(
         jaxsens.Flip,
         {"low": -3, "high": 3},
