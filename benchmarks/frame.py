@@ -29,12 +29,12 @@ class UsageError(ValueError):
 class Options:
     """Speed of jaxsens against PyTorch on the same weights and inputs, side by side in one run."""
 
-    suite: Literal["sensitivity", "scaling", "tolerance", "many-runs", "worst-case", "devices"] = (
-        "sensitivity"
-    )
+    suite: Literal[
+        "sensitivity", "scaling", "tolerance", "many-runs", "worst-case", "devices", "start"
+    ] = "sensitivity"
     """What to measure: every model by every method, how the cost grows, a tolerance against the
-    exhaustive measurement, how many small trainings an hour has, the ascent of `worst_case`, or how
-    a step of training is split over devices."""
+    exhaustive measurement, how many small trainings an hour has, the ascent of `worst_case`, how a
+    step of training is split over devices, or how long a process takes to its first result."""
     models: tuple[str, ...] = ()
     """Models to measure; default the suite's own choice."""
     methods: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """Command line of the benchmarks.
 
     python -m benchmarks.run [--suite sensitivity | scaling | tolerance | many-runs | worst-case |
-                                      devices]
+                                      devices | start]
                              [--models mlp cnn vit] [--num-images 100] [--repeats 3]
                              [--threads 2] [--json FILE]
 
@@ -17,7 +17,16 @@ from typing import Any
 
 import tyro
 
-from benchmarks import devices, frame, many_runs, scaling, sensitivity, tolerance, worst_case
+from benchmarks import (
+    devices,
+    frame,
+    many_runs,
+    scaling,
+    sensitivity,
+    start,
+    tolerance,
+    worst_case,
+)
 
 SUITES: dict[str, Callable[[frame.Options], frame.Result]] = {
     "sensitivity": sensitivity.run,
@@ -26,6 +35,7 @@ SUITES: dict[str, Callable[[frame.Options], frame.Result]] = {
     "many-runs": many_runs.run,
     "worst-case": worst_case.run,
     "devices": devices.run,
+    "start": start.run,
 }
 
 
