@@ -39,11 +39,12 @@ class Options:
         "devices",
         "occlusion",
         "pytorch",
+        "start",
     ] = "sensitivity"
     """What to measure: every model by every method, a step of training, how the cost grows, a
     tolerance against the exhaustive measurement, how many small trainings an hour has, the ascent
     of `worst_case`, how a step of training is split over devices, occlusion maps against captum,
-    or a PyTorch module as it is."""
+    a PyTorch module as it is, or how long a process takes to its first result."""
     models: tuple[str, ...] = ()
     """Models to measure; default the suite's own choice."""
     methods: tuple[str, ...] = ()

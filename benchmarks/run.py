@@ -1,7 +1,7 @@
 """Command line of the benchmarks.
 
     python -m benchmarks.run [--suite sensitivity | training | scaling | tolerance | many-runs |
-                                      worst-case | devices | occlusion | pytorch]
+                                      worst-case | devices | occlusion | pytorch | start]
                              [--models mlp cnn vit] [--num-images 100] [--repeats 3]
                              [--threads 2] [--json FILE]
 
@@ -25,6 +25,7 @@ from benchmarks import (
     pytorch,
     scaling,
     sensitivity,
+    start,
     tolerance,
     training,
     worst_case,
@@ -40,6 +41,7 @@ SUITES: dict[str, Callable[[frame.Options], frame.Result]] = {
     "devices": devices.run,
     "occlusion": occlusion.run,
     "pytorch": pytorch.run,
+    "start": start.run,
 }
 
 

@@ -25,7 +25,11 @@ def modes(workload: Workload, tolerances: Sequence[float], *, repeats: int, seed
         method.estimate(workload.x[:1], seed, **options)
     return [
         _row(method, workload, options, repeats=repeats, seed=seed)
-        for options in ({}, *({"tolerance": tolerance} for tolerance in tolerances))
+        for options in (
+            {},
+            *({"tolerance": tolerance} for tolerance in tolerances),
+            *({"tolerance": tolerance, "population": "fixed"} for tolerance in tolerances),
+        )
     ]
 
 
@@ -41,8 +45,9 @@ def _row(
         seconds.append(time.perf_counter() - started)
     first = estimates[0]
     tolerance = options.get("tolerance")
+    fixed = ", fixed" if options.get("population") == "fixed" else ""
     return {
-        "mode": "exhaustive" if tolerance is None else f"tolerance {tolerance:g}",
+        "mode": "exhaustive" if tolerance is None else f"tolerance {tolerance:g}{fixed}",
         "num_images": len(workload.x),
         "num_positions": workload.setting.num_positions,
         "num_samples": workload.num_samples,
