@@ -22,7 +22,8 @@ from jaxsens.core.intervals import (
     mean_interval,
     two_way_interval,
 )
-from jaxsens.measurement.estimate import FEW_SENSITIVE, SensitivityEstimate
+from jaxsens.measurement.estimate import SensitivityEstimate
+from jaxsens.measurement.notes import FEW_SENSITIVE
 from jaxsens.measurement.sharpness_estimate import Change
 
 Measured = TypeVar("Measured", SensitivityEstimate, Change)

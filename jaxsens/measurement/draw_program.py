@@ -117,8 +117,9 @@ def _by_reuse(
     """The same changes, with all that an edit cannot reach computed once per example."""
     c, most = draws.shape[:2]
     group, block = plan.group, plan.block
+    x_shape, context_shapes = shapes((x, context))
     program = incremental.make_program(
-        spec.apply_fn, params, *shapes((x, context)), spec.perturbation.grid, platform,
+        spec.apply_fn, params, x_shape, context_shapes, spec.perturbation.grid, platform,
         plan.num_position_groups,
     )  # fmt: skip
     rounding = max(program.rounding, runtime.product_rounding(platform))

@@ -213,8 +213,9 @@ class SensitivityEstimate:
     def _interval(self, level: float = 0.95) -> Interval:
         size = self.provenance.population_size
         if size is not None:
-            tables = self.totals, self.counts
-            return population_interval(*tables, self.bounds, size, level, **self._how)
+            return population_interval(
+                self.totals, self.counts, self.bounds, size, level, **self._how
+            )
         v = self.per_example
         return mean_interval(v[~np.isnan(v)], self.bounds, level)
 
