@@ -212,6 +212,8 @@ def _exporting(torch: Any) -> Iterator[None]:
         with (
             warnings.catch_warnings(), torch.no_grad(), redirect_stdout(unseen),
             redirect_stderr(unseen),
+            # It chooses a path by numbers, and would fix the number of examples.
+            torch.backends.opt_einsum.flags(enabled=False),
         ):  # fmt: skip
             warnings.simplefilter("ignore")
             yield
