@@ -28,8 +28,8 @@ def cost_of(experiment: "Experiment", preset: str, config: ExperimentConfig) -> 
     A cost in seconds is that of a short run. With other flags than the preset's, only the preset's
     own cost is known, which is for whoever looks on.
     """
-    cost = experiment.COST[preset]
-    if re.search(r"\bseconds?\b", cost):
+    cost = experiment.COST.get(preset, "")
+    if not cost or re.search(r"\bseconds?\b", cost):
         return None
     if config == experiment.PRESETS[preset].filled(cast(Preset, preset)):
         return f"this takes longer than a minute: {cost}"

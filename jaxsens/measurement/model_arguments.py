@@ -110,12 +110,12 @@ def _advice(out: Any, n: int) -> str:
 def _refuse_fixed_batch(
     apply_fn: Callable, params: Any, batch: Any, cause: Exception | None
 ) -> None:
-    """Raises ValueError if the model works for exactly one of the usual sizes of batches."""
+    """Raises ValueError if the model can be traced for exactly one of the usual sizes of batches."""
     fitting: list[int] = []
     for size in _USUAL_BATCHES:
         with contextlib.suppress(Exception):
-            out = jax.eval_shape(apply_fn, params, *shapes(batch, size))
-            fitting += [size] * (out.shape[:1] == (size,))
+            jax.eval_shape(apply_fn, params, *shapes(batch, size))
+            fitting.append(size)
         if len(fitting) > 1:
             return
     if fitting:

@@ -90,7 +90,7 @@ def ordinary_ids(vocab_size: int) -> range:
     return range(UNK_ID + 1, vocab_size - 1)
 
 
-def token_texts(tokenizer: tokenizers.Tokenizer, ids: Iterable[int]) -> list[str]:
+def token_texts(tokenizer: tokenizers.Tokenizer, ids: Iterable[int | np.integer]) -> list[str]:
     """The text of each token, with the space before it; of a part of a letter, "�".
 
     Args:

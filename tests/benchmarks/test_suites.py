@@ -75,7 +75,7 @@ def test_tolerance_is_compared_with_the_exhaustive_measurement(monkeypatch, one_
             models=("mlp",), num_images=300, num_samples=20, tolerances=(0.05, 1e-6), repeats=1
         )
     )
-    exhaustive, loose, strict = result.rows
+    exhaustive, loose, strict, fixed, _ = result.rows
     assert exhaustive["num_passes"] == 300 * (4 * 20 + 1)
     assert loose["positions"] == "random"
     assert loose["half_width"] <= 0.05
@@ -84,6 +84,7 @@ def test_tolerance_is_compared_with_the_exhaustive_measurement(monkeypatch, one_
     assert strict["positions"] == "all"
     assert strict["difference"] == 0  # the same draws, after a pilot
     assert strict["share"] > 1
+    assert fixed["half_width"] <= 0.05
 
 
 def test_occlusion_maps_of_all_methods_agree(monkeypatch, one_process):

@@ -165,6 +165,7 @@ def outcome(arguments: list[str], tmp_path, capsys) -> str:
     try:
         status = main(arguments)
     except Accepted:
+        capsys.readouterr()
         shutil.rmtree(tmp_path / "runs")
         return "accepted"
     out, err = capsys.readouterr()

@@ -23,7 +23,7 @@ def experiment(request):
 
 def test_it_has_every_name_of_the_protocol(experiment):
     assert isinstance(experiment, Experiment)
-    assert set(experiment.__all__) == {"COST", "PRESETS", "Config", "load", "run"}
+    assert set(experiment.__all__) == {"COST", "PAPERS", "PRESETS", "Config", "load", "run"}
 
 
 def test_its_config_is_frozen_and_has_a_value_and_a_cost_for_every_preset(experiment):

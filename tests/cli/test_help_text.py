@@ -39,7 +39,10 @@ def test_every_flag_is_there_once_with_a_text(name):
 def test_flags_stand_in_their_groups():
     groups = parts_of(help_text("vision", load_experiment("vision"), Options, "quick", width=90))
     assert [*groups] == ["what to run", "what to measure", "training", "where"]
-    assert groups["what to run"] == ["exp", "preset", "dataset", "seed", "models"]
+    assert groups["what to run"] == [
+        *("exp", "preset", "dataset", "seed", "models", "num-seeds"),
+        "until-accuracy",
+    ]
     assert {"patch", "variance", "num-samples", "num-measured"} <= set(groups["what to measure"])
     assert {"epochs", "learning-rate", "batch-size", "num-train"} <= set(groups["training"])
     assert "reuse" in groups["where"]

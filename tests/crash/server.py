@@ -38,7 +38,7 @@ def serve() -> None:
     from jaxsens.run import load_experiment, main
 
     vision = load_experiment("vision")
-    vision.load, vision.run = tiny.load, tiny.run
+    vision.load, vision.run, vision.COST = tiny.load, tiny.run, {"quick": "seconds"}
     if bridge.backends_are_initialized():
         raise RuntimeError("JAX has started: forks would hang")
     faults = ctypes.CDLL(None)

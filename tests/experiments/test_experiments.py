@@ -43,8 +43,8 @@ def test_estimators_compare_every_way_with_the_definition(tiny_run):
     ]
     passes = column(table, "passes")
     assert passes[0] == 10 * (1 + 16 * 5)
-    assert passes[1] == passes[3] == 10 * 2 * 5
-    assert passes[5] == passes[6] == 10 * (1 + 5)
+    # The draws of an image share its clean pass.
+    assert passes[1] == passes[3] == passes[5] == passes[6] == 10 * (1 + 5)
     assert column(table, "ratio")[0] == "1.00"
     assert "the released code's estimator agrees with the definition" in printed
     stages = [record for record in records(folder) if "stage" in record]
@@ -76,6 +76,7 @@ def test_the_estimator_can_be_selected(tiny_run, estimator, num_positions, num_d
     assert [figure["file"] for figure in results["figures"]] == [
         "figures/training_curves.png",
         "figures/final.png",
+        "figures/equal_accuracy.png",
     ]
 
 

@@ -89,7 +89,10 @@ def test_every_part_of_a_file_missing_or_replaced(estimate):
             continue
         text = changed(record, path, lambda parent, key: parent.pop(key))
         refused = is_refused(type(estimate), text, estimate)
-        optional = ("incremental", "merged_seeds", "perturbed_batch", "self_check")
+        optional = (
+            *("incremental", "merged_seeds", "perturbed_batch", "self_check"),
+            *("layout", "near_ties", "population", "population_size"),
+        )
         assert refused is (path[-1] not in optional and "seed" not in path[:-1])
         for value in HOSTILE:
             is_refused(
