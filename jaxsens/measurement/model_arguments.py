@@ -110,7 +110,7 @@ def _advice(out: Any, n: int) -> str:
 def _refuse_fixed_batch(
     apply_fn: Callable, params: Any, batch: Any, cause: Exception | None
 ) -> None:
-    """Raises ValueError if the model can be traced for exactly one of the usual sizes of batches."""
+    """Raises ValueError if the model can be traced for one of the usual sizes of batches alone."""
     fitting: list[int] = []
     for size in _USUAL_BATCHES:
         with contextlib.suppress(Exception):
