@@ -23,7 +23,7 @@ def write_token_maps(
     texts = data.measured["train"]
     maps = text_maps(
         "Which words the models hang on",
-        [token_texts(data.tokenizer, sequence) for sequence in texts.sequences],
+        [token_texts(data.tokenizer, sequence.tolist()) for sequence in texts.sequences],
         {spec.label: main[spec.name] for spec in specs},
         labels=[f"text {i}, class {label}" for i, label in enumerate(texts.labels)],
         note=f"Noise of variance {config.variances[0]:g} on the layer-normed embedding of one "
