@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
 # By a name, because `call` would take the comma for its own.
-DEV := dev,jobs-test
+DEV := dev,jobs-test,browser
 
-.PHONY: vision test test-all lint results docs docs-serve pictures bench release-check clean
+.PHONY: vision test test-all lint results docs docs-serve tutorials pictures bench release-check clean
 
 # neural-tangents comes last and without its dependencies: it declares TensorFlow (2 GB), which the part used here never
 # imports, and while it is there pip reports that as an error after everything else that it installs.
@@ -32,10 +32,10 @@ vision: $(VENV)/.installed
 	$(BIN)/python -m jaxsens.run --exp vision
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m 'not slow'
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not slow'
 
 test-all: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -57,6 +57,10 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html"
+
+# Runs the notebooks of docs/tutorials and keeps what they show; the site shows what they hold.
+tutorials: $(VENV)/.installed-docs
+	$(BIN)/python -m tools.tutorials
 
 docs-serve: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve

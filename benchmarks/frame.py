@@ -31,6 +31,7 @@ class Options:
 
     suite: Literal[
         "sensitivity",
+        "training",
         "scaling",
         "tolerance",
         "many-runs",
@@ -38,11 +39,12 @@ class Options:
         "devices",
         "occlusion",
         "pytorch",
+        "start",
     ] = "sensitivity"
-    """What to measure: every model by every method, how the cost grows, a tolerance against the
-    exhaustive measurement, how many small trainings an hour has, the ascent of `worst_case`, how a
-    step of training is split over devices, occlusion maps against captum, or a PyTorch
-    module as it is."""
+    """What to measure: every model by every method, a step of training, how the cost grows, a
+    tolerance against the exhaustive measurement, how many small trainings an hour has, the ascent
+    of `worst_case`, how a step of training is split over devices, occlusion maps against captum,
+    a PyTorch module as it is, or how long a process takes to its first result."""
     models: tuple[str, ...] = ()
     """Models to measure; default the suite's own choice."""
     methods: tuple[str, ...] = ()
@@ -52,7 +54,7 @@ class Options:
     seconds."""
     batch: int = 100
     """Images that the PyTorch loop puts through the model together, and of a training step of the
-    suite "devices": the paper's batch."""
+    suites "training" and "devices": the paper's batch."""
     num_samples: int | None = None
     """S, draws for each position; default the paper's, 5 for images and 3 for texts."""
     repeats: int = 3

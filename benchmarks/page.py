@@ -15,6 +15,7 @@ from benchmarks.devices import COLUMNS as DEVICE_COLUMNS
 from benchmarks.frame import Column, Row, markdown_table
 from benchmarks.sensitivity import DEFAULT_METHODS, milliseconds
 from benchmarks.targets import JUDGED
+from benchmarks.training import SIDES as TRAINED_BY
 from jaxsens.core.files import write_atomic
 
 FOLDER = Path(__file__).parent
@@ -50,6 +51,27 @@ def again_table() -> str:
     """Four models once more."""
     columns = (*_methods((BASELINE, PLAIN, JUDGED)), *_COMPARED)
     return markdown_table(columns, _models(read("again")))
+
+
+def training_table() -> str:
+    """A step of every model by every method, and jaxsens beside the fastest PyTorch."""
+    if not (RESULTS / "training.json").exists():
+        return "No run is recorded yet."
+    run = read("training")
+    rows: dict[str, Row] = {}
+    for row in run["rows"]:
+        line = rows.setdefault(row["model"], {"model": row["model"]})
+        line[row["method"]] = row.get("ms_per_step")
+        line[f"compile {row['method']}"] = row.get("compile_seconds")
+    for verdict in run["tables"]["Against the fastest PyTorch"]:
+        rows[verdict["model"]]["against"] = _against_torch(verdict)
+    costs = [
+        Column(f"compile s, {name}", f"compile {name}", "{:.1f}".format)
+        for name in TRAINED_BY
+        if name != "torch"
+    ]
+    columns = (*_methods(tuple(TRAINED_BY)), Column("against the best torch", "against"), *costs)
+    return markdown_table(columns, list(rows.values()))
 
 
 def scaling_table() -> str:
@@ -100,6 +122,7 @@ def devices_table() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "sensitivity": sensitivity_table,
     "again": again_table,
+    "training": training_table,
     "scaling": scaling_table,
     "tolerance": tolerance_table,
     "devices": devices_table,
@@ -158,6 +181,12 @@ def _against(verdict: Row, whom: str) -> str:
         return f"{ratio:.2f}×, same program"
     named = f"target {target:.3g}"
     return f"{ratio:.2f}× ({named if outcome == 'reached' else f'**{named}**'})"
+
+
+def _against_torch(verdict: Row) -> str:
+    """How many times as fast as the fastest PyTorch, bold where it is slower."""
+    ratio = f"{verdict['ratio']:.2f}×"
+    return ratio if verdict["verdict"] == "reached" else f"**{ratio}**"
 
 
 def main() -> int:

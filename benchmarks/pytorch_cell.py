@@ -57,11 +57,13 @@ def by_jaxsens(
     noise = jaxsens.Perturbation(
         jaxsens.Patches(PATCH, channels="first"), jaxsens.Gaussian(sigma=SIGMA)
     )
+    # A module stands for two arguments, which the types do not say.
+    sensitivity: Any = jaxsens.sensitivity
     seeds = iter(range(job["seed"], sys.maxsize))
 
     def measured() -> np.ndarray:
         key = jax.random.key(next(seeds))
-        est = jaxsens.sensitivity(module, x, noise, job["num_samples"], key=key, **options)
+        est = sensitivity(module, x, noise, job["num_samples"], key=key, **options)
         reused.append(est.provenance.incremental)
         return est.totals
 

@@ -1,7 +1,7 @@
 """Command line of the benchmarks.
 
-    python -m benchmarks.run [--suite sensitivity | scaling | tolerance | many-runs | worst-case |
-                                      devices | occlusion | pytorch]
+    python -m benchmarks.run [--suite sensitivity | training | scaling | tolerance | many-runs |
+                                      worst-case | devices | occlusion | pytorch | start]
                              [--models mlp cnn vit] [--num-images 100] [--repeats 3]
                              [--threads 2] [--json FILE]
 
@@ -25,12 +25,15 @@ from benchmarks import (
     pytorch,
     scaling,
     sensitivity,
+    start,
     tolerance,
+    training,
     worst_case,
 )
 
 SUITES: dict[str, Callable[[frame.Options], frame.Result]] = {
     "sensitivity": sensitivity.run,
+    "training": training.run,
     "scaling": scaling.run,
     "tolerance": tolerance.run,
     "many-runs": many_runs.run,
@@ -38,6 +41,7 @@ SUITES: dict[str, Callable[[frame.Options], frame.Result]] = {
     "devices": devices.run,
     "occlusion": occlusion.run,
     "pytorch": pytorch.run,
+    "start": start.run,
 }
 
 

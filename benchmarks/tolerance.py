@@ -1,8 +1,10 @@
 """Suite "tolerance": stop at a tolerance, or measure every position? Passes, seconds, difference.
 
-`jaxsens.sensitivity(..., tolerance=t)` draws random (example, position, noise) triples until half
-of the 95 % interval is within t. How many that takes does not depend on the number of examples,
-while the exhaustive measurement's passes do: the gain is a matter of many examples.
+`jaxsens.sensitivity(..., tolerance=t)` draws random examples, and random (position, noise) draws of
+each, until half of the 95 % interval is within t. How many that takes does not depend on the number
+of examples, while the exhaustive measurement's passes do: the gain is a matter of many examples.
+Each tolerance is measured twice: for the distribution that examples came from, and, "fixed", for
+the examples themselves.
 """
 
 import json
@@ -16,7 +18,7 @@ from benchmarks.frame import Column, Options, Result, Row, UsageError
 from benchmarks.models import SETTINGS
 
 #: Examples of each model: enough for a tolerance to matter, few enough for a minute.
-NUM_IMAGES = {"mlp": 20_000, "cnn": 5_000}
+NUM_IMAGES = {"mlp": 20_000, "cnn": 5_000, "vit": 2_000}
 
 COLUMNS = (
     Column("model", "model"),

@@ -23,10 +23,12 @@ def modes(workload: Workload, tolerances: Sequence[float], *, repeats: int, seed
     # Programs do not depend on the number of examples, so one example compiles them all.
     for options in ({}, {"positions": "random"}):
         method.estimate(workload.x[:1], seed, **options)
-    return [
-        _row(method, workload, options, repeats=repeats, seed=seed)
-        for options in ({}, *({"tolerance": tolerance} for tolerance in tolerances))
+    ways: list[dict[str, Any]] = [
+        {},
+        *({"tolerance": tolerance} for tolerance in tolerances),
+        *({"tolerance": tolerance, "population": "fixed"} for tolerance in tolerances),
     ]
+    return [_row(method, workload, way, repeats=repeats, seed=seed) for way in ways]
 
 
 def _row(
@@ -41,8 +43,9 @@ def _row(
         seconds.append(time.perf_counter() - started)
     first = estimates[0]
     tolerance = options.get("tolerance")
+    fixed = ", fixed" if options.get("population") == "fixed" else ""
     return {
-        "mode": "exhaustive" if tolerance is None else f"tolerance {tolerance:g}",
+        "mode": "exhaustive" if tolerance is None else f"tolerance {tolerance:g}{fixed}",
         "num_images": len(workload.x),
         "num_positions": workload.setting.num_positions,
         "num_samples": workload.num_samples,

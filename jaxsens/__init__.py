@@ -8,6 +8,7 @@ from jaxsens.cli import start as _start  # noqa: F401  before JAX: see there
 
 # isort: split
 
+from jaxsens.core.runtime import keep_compiled_programs
 from jaxsens.incremental.attention_operation import attention
 from jaxsens.measurement import (
     Blowup,
@@ -17,6 +18,7 @@ from jaxsens.measurement import (
     SharpnessEstimate,
     WorstCaseEstimate,
     blowup,
+    changed_draws,
     compare,
     explain,
     label_flip,
@@ -80,11 +82,13 @@ __all__ = [
     "attention",
     "blowup",
     "boolean",
+    "changed_draws",
     "compare",
     "corruptions",
     "data",
     "explain",
     "figures",
+    "keep_compiled_programs",
     "label_flip",
     "label_flip_any",
     "label_flip_at",

@@ -23,7 +23,7 @@ from typing import Any
 from jaxsens.cli import failures, flags, processes, signals
 from jaxsens.cli.command import reproduce
 from jaxsens.cli.discovery import experiment_names, listing, load_experiment
-from jaxsens.cli.experiment import Experiment
+from jaxsens.cli.experiment import Experiment, cost_of, papers_of
 from jaxsens.cli.flags import Options, resolved
 from jaxsens.core import fingerprint, hosts, runtime, storage
 from jaxsens.data import DatasetNotFoundError
@@ -205,6 +205,8 @@ def _make(
                 f"{path} was begun with other surroundings, so that the rest may differ from what "
                 f"they would have given: {', '.join(folder.changes)}"
             )
+        if not folder.appended() and (cost := cost_of(experiment, options.preset, config)):
+            say(cost)
         with failures.logged(folder, EXPLAINED):
             # Before the run: a commit made while it goes on is not what made its numbers.
             made_by = environment()
@@ -217,7 +219,7 @@ def _make(
                 command=command,
             )
             folder.require_held()
-            hosts.from_first(lambda: str(report.write(results, path)))
+            hosts.from_first(lambda: str(report.write(results, path, papers_of(experiment))))
             folder.write_results(results)
     return results
 
@@ -252,8 +254,9 @@ def _show_here(
         try:
             # Runs of earlier versions do not know their command.
             known = results.command or command
-            report.write(dataclasses.replace(results, command=known), path)
-        except OSError as error:
+            complete = dataclasses.replace(results, command=known)
+            report.write(complete, path, papers_of(experiment))
+        except (OSError, ValueError) as error:
             say(f"report.html is missing and cannot be made again: {error}")
     return results
 

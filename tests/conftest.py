@@ -1,7 +1,10 @@
 """Every test runs with shapes checked at run time and with strict promotion of dtypes and ranks."""
 
+import contextlib
+import ctypes
 import functools
 import gc
+import importlib.util
 import inspect
 import os
 import typing
@@ -11,7 +14,6 @@ from pathlib import Path
 # Before jax starts: eight host devices, so that sharding is tested on any machine, and less effort
 # in compiling, which is most of the suite's time.
 flags = [
-    os.environ.get("XLA_FLAGS", ""),
     "--xla_force_host_platform_device_count=8",
     "--xla_backend_optimization_level=0",
     "--xla_llvm_disable_expensive_passes=true",
@@ -20,13 +22,17 @@ if version("jaxlib").startswith("0.10."):
     # Compiles in half the time, and a program in one piece instead of 32. An XLA that does not know
     # a flag does not start.
     flags += ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"]
-os.environ["XLA_FLAGS"] = " ".join(flags)
+# Once: a worker of xdist inherits what its controller has set, and a kept program is found again by
+# the flags that it was compiled with.
+given = os.environ.get("XLA_FLAGS", "").split()
+os.environ["XLA_FLAGS"] = " ".join([*given, *(flag for flag in flags if flag not in given)])
 # Programs that do not carry the stack of each of their operations: a sixth less time in lowering.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
-# Programs that took long to compile are kept for the next run, which saves a third of its time.
+# Compiled programs are kept for the next run: those that take long to compile save a third of its
+# time, and of the thousands of small ones each saves 12 ms.
 cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache / "jaxsens" / "tests"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -41,23 +47,28 @@ _beartype = beartype(conf=BeartypeConf(violation_type=jaxtyping.TypeCheckError))
 def _checked(fn=None, *, typechecker):
     """`jaxtyping.jaxtyped`, without its 10 µs a call for functions that name no array's shape.
 
-    Their arguments and results are checked all the same, by the type checker alone.
+    Their arguments and results are checked all the same, by the type checker alone. The code that
+    checks a function is made when it is called first: each worker calls some of them.
     """
     if fn is None:
         return functools.partial(_checked, typechecker=typechecker)
     made_by = fn.__init__ if inspect.isclass(fn) else None
     if hasattr(made_by, "__wrapped__") and made_by.__module__.startswith("jaxsens."):
         return fn  # what makes it is a function that has been here already
-    plain = inspect.isfunction(fn) and not inspect.isgeneratorfunction(fn)
-    if not plain or any(map(_has_shape, fn.__annotations__.values())):
+    if not inspect.isfunction(fn) or inspect.isgeneratorfunction(fn):
         return _jaxtyped(fn, typechecker=typechecker)
-    checked = _beartype(fn)
-    if checked is fn:
+    if not fn.__annotations__:
         return fn
+
+    @functools.cache
+    def checked():
+        if any(map(_has_shape, fn.__annotations__.values())):
+            return _jaxtyped(fn, typechecker=typechecker)
+        return _beartype(fn)
 
     @functools.wraps(fn)
     def check(*args, **kwargs):
-        return (fn if jaxtyping.config.jaxtyping_disable else checked)(*args, **kwargs)
+        return (fn if jaxtyping.config.jaxtyping_disable else checked())(*args, **kwargs)
 
     return check
 
@@ -79,6 +90,7 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 from jaxsens.core import runtime  # noqa: E402
+from tests.helpers.processes import Forks  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -101,11 +113,42 @@ def all_devices(monkeypatch):
     monkeypatch.setattr(runtime, "global_mesh", _global_mesh)
 
 
+#: Files that take longest begin first, so that workers end together (with --no-loadscope-reorder:
+#: else those with most tests do).
+_LONGEST = (
+    "tests/experiments/test_language.py",
+    "tests/incremental/test_models.py",
+    "tests/experiments/test_synthetic.py",
+    "tests/measurement/test_worst_case.py",
+    "tests/experiments/test_sensitive_functions.py",
+    "tests/cli/test_resume.py",
+    "tests/processes/test_processes.py",
+    "tests/storage/test_storage.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    places = {name: place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
+
+
 def pytest_collection_finish():
     """What is imported by now stays: looking for garbage passes over it, and looks less often."""
+    if importlib.util.find_spec("trio"):
+        # Selenium brings trio, which tells Hypothesis of a generator when that is imported; were it
+        # frozen by then, Hypothesis would not find who refers to it and warn.
+        import hypothesis  # noqa: F401
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory):
+    """Starts programs that would take seconds to import what they need; see `Forks`."""
+    opened = Forks(tmp_path_factory.mktemp("forks"))
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
@@ -146,3 +189,8 @@ def few_programs():
     num_pages = int((process / "statm").read_text().split()[1])
     if num_maps > _MANY_MAPS or num_pages > _MANY_PAGES:
         jax.clear_caches()
+        gc.collect()
+        # What is free goes back to the system: else the process stays as large as it was, and each
+        # file that follows compiles everything anew.
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)

@@ -1,15 +1,21 @@
 """Claims of all experiments that compare trained models."""
 
+import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
+
+import numpy as np
 
 import jaxsens
 from jaxsens import SensitivityEstimate
+from jaxsens.core.intervals import Interval, student_interval
 from jaxsens.reporting.results import Claim
 
 #: Sensitivities by the names of the models.
 Estimates = Mapping[str, SensitivityEstimate]
+#: Those of every seed, by the names of the models.
+SeedEstimates = Mapping[str, Sequence[SensitivityEstimate]]
 
 
 @runtime_checkable
@@ -57,3 +63,44 @@ def less_sensitive(lesser: ComparedModel, greater: ComparedModel, estimates: Est
         num_examples=len(difference.values),
         num_seeds=1,
     )
+
+
+def less_sensitive_over_seeds(
+    lesser: ComparedModel, greater: ComparedModel, estimates: SeedEstimates
+) -> Claim:
+    """Whether one model is less sensitive than another, training after training.
+
+    The interval is over seeds, of the differences that each of them gives; that of the first seed's
+    examples stands beside it. A single seed has only the latter.
+    """
+    first = {name: of_seeds[0] for name, of_seeds in estimates.items()}
+    claim = less_sensitive(lesser, greater, first)
+    num_seeds = len(estimates[lesser.name])
+    if num_seeds == 1:
+        return claim
+    means = {m.label: [e.mean for e in estimates[m.name]] for m in (lesser, greater)}
+    differences = np.subtract(means[greater.label], means[lesser.label])
+    mean, low, high = student_interval(differences)
+    averages = {label: float(np.mean(values)) for label, values in means.items()}
+    of_examples = claim.interval or (None, None)
+    return dataclasses.replace(
+        claim,
+        measured=f"{averages[lesser.label]:.4f} against {averages[greater.label]:.4f}, means over "
+        f"{num_seeds} seeds; difference {mean:.4f}, 95 % interval over seeds {low:.4f} to "
+        f"{high:.4f}; of the first seed, over examples: {claim.measured.rpartition('; ')[2]}",
+        holds=low > 0,
+        values=averages
+        | {"difference": mean, "difference by seed": differences.tolist()}
+        | {"interval over examples, first seed": list(of_examples)},
+        interval=(low, high),
+        num_seeds=num_seeds,
+    )
+
+
+def mean_over_seeds(values: Sequence[float]) -> Interval:
+    """Mean of shares and its interval over seeds; of a single one the interval is all of [0, 1].
+
+    >>> mean_over_seeds([0.5])
+    Interval(mean=0.5, low=0.0, high=1.0)
+    """
+    return student_interval(np.asarray(values), (0.0, 1.0))

@@ -1,15 +1,20 @@
 """Figures of all experiments that compare trained models, and how any figure is saved."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
 from matplotlib.figure import Figure as Drawing
 
-from jaxsens import figures
+from jaxsens import SensitivityEstimate, figures
+from jaxsens.core.intervals import Interval
 from jaxsens.reporting.records import records_of
 from jaxsens.reporting.results import Figure
 from jaxsens.reporting.run_folder import RunFolder
 
-from .claims import ComparedModel, Estimates
+from .claims import ComparedModel, SeedEstimates, mean_over_seeds
+
+#: The names of a model's trainings in the records, one for each seed.
+NamesOfSeeds = Callable[[ComparedModel], Sequence[str]]
 
 
 def saved_figure(drawing: Drawing, folder: RunFolder, name: str, caption: str) -> Figure:
@@ -26,6 +31,7 @@ def training_figure(
     *,
     split: str = "train",
     field: str = "sensitivity",
+    names: NamesOfSeeds = lambda model: [model.name],
 ) -> Figure:
     """Accuracy and sensitivity along training, like the paper's Figs 4 to 6.
 
@@ -36,44 +42,69 @@ def training_figure(
       name: of the file.
       split: "train" or "test", of which the accuracy is.
       field: of the records, with the sensitivity.
+      names: of a model's trainings; of several the mean is shown, with its interval over seeds.
     """
-    curves = []
-    for model in models:
-        mine = records_of(folder, model.name)
-        curves.append(
-            figures.Curve(
-                label=model.label,
-                epochs=tuple(r["epoch"] for r in mine),
-                accuracy=tuple(r[f"{split}_accuracy"] for r in mine),
-                sensitivity=tuple(r[field]["mean"] for r in mine),
-                low=tuple(r[field]["low"] for r in mine),
-                high=tuple(r[field]["high"] for r in mine),
-                paper=model.paper,
-            )
-        )
+    curves = [_curve(model, names(model), folder, f"{split}_accuracy", field) for model in models]
     accuracy = {"train": "Training accuracy", "test": "Validation accuracy"}[split]
+    over = _over(len(names(models[0])))
     with_paper = any(model.paper is not None for model in models)
     return saved_figure(
         figures.training_curves(curves, accuracy_label=accuracy),
         folder,
         name,
-        f"{accuracy} and sensitivity against epochs, with 95 % intervals ({figure})"
+        f"{accuracy} and sensitivity against epochs, with 95 % intervals{over} ({figure})"
         + (" and the paper's final values." if with_paper else "."),
     )
 
 
+def _curve(
+    model: ComparedModel, names: Sequence[str], folder: RunFolder, accuracy: str, field: str
+) -> figures.Curve:
+    """One training, or the mean over several, which are evaluated at the same epochs."""
+    of_seeds = [records_of(folder, name) for name in names]
+    epochs = [record["epoch"] for record in of_seeds[0]]
+    at_epochs = list(zip(*of_seeds, strict=True))
+    intervals = [
+        mean_over_seeds([record[field]["mean"] for record in records])
+        if len(records) > 1
+        else Interval(*(records[0][field][end] for end in ("mean", "low", "high")))
+        for records in at_epochs
+    ]
+    return figures.Curve(
+        label=model.label,
+        epochs=tuple(epochs),
+        accuracy=tuple(float(np.mean([r[accuracy] for r in records])) for records in at_epochs),
+        sensitivity=tuple(interval.mean for interval in intervals),
+        low=tuple(interval.low for interval in intervals),
+        high=tuple(interval.high for interval in intervals),
+        paper=model.paper,
+    )
+
+
+def _over(num_seeds: int) -> str:
+    return f" over {num_seeds} seeds" if num_seeds > 1 else ""
+
+
 def final_figure(
-    epochs: int | None, models: Sequence[ComparedModel], estimates: Estimates, folder: RunFolder
+    epochs: int | None, models: Sequence[ComparedModel], estimates: SeedEstimates, folder: RunFolder
 ) -> Figure:
-    """The final values as bars, beside the paper's."""
-    intervals = [estimates[model.name].ci() for model in models]
+    """The final values as bars, beside the paper's: of one training, or means over seeds."""
+    intervals = [final_interval(estimates[model.name]) for model in models]
     paper = [model.paper for model in models]
     bars = figures.bars(
         [model.label for model in models],
-        [estimates[model.name].mean for model in models],
-        [low for low, _ in intervals],
-        [high for _, high in intervals],
+        [interval.mean for interval in intervals],
+        [interval.low for interval in intervals],
+        [interval.high for interval in intervals],
         paper if any(value is not None for value in paper) else None,
     )
-    caption = f"Sensitivity after {epochs} epochs, with 95 % intervals."
+    over = _over(len(estimates[models[0].name]))
+    caption = f"Sensitivity after {epochs} epochs, with 95 % intervals{over}."
     return saved_figure(bars, folder, "final", caption)
+
+
+def final_interval(estimates: Sequence[SensitivityEstimate]) -> Interval:
+    """Of one training over examples, of several over seeds."""
+    if len(estimates) == 1:
+        return Interval(estimates[0].mean, *estimates[0].ci())
+    return mean_over_seeds([estimate.mean for estimate in estimates])

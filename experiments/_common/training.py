@@ -15,7 +15,7 @@ from jaxtyping import Array, PRNGKeyArray
 from jaxsens.core import runtime
 from jaxsens.core.files import WorkdirError
 from jaxsens.reporting.partial_results import resumable
-from jaxsens.reporting.progress import Bar, say
+from jaxsens.reporting.progress import Bar, say, step_moved
 from jaxsens.reporting.records import Record, records, records_of
 from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.training.checkpoints import Checkpoints, training_identity
@@ -75,6 +75,11 @@ def train_and_record(
     require_same_devices(folder)
     recorded = {record["epoch"] for record in records_of(folder, name)}
     clock = time.monotonic()
+    step_moved(max(recorded, default=0), trainer.epochs)
+
+    def moved(epoch: int, loss: float) -> None:
+        bar.update(epoch, trainer.epochs, f"loss {loss:.4f}")
+        step_moved(epoch, trainer.epochs)
 
     def record(epoch: int, state: TrainState) -> None:
         nonlocal clock
@@ -97,7 +102,7 @@ def train_and_record(
             evaluate=record,
             every=every,
             evaluated=recorded,
-            on_epoch=lambda epoch, loss: bar.update(epoch, trainer.epochs, f"loss {loss:.4f}"),
+            on_epoch=moved,
             on_damage=say,
         )
 

@@ -20,7 +20,7 @@ from .paper import LABELS, SETTINGS, ImageSetting, ModelName
 #: What of a config, beside its models, decides the weights.
 _SAME_IMAGES = ("dataset", "num_train", "epochs", "seed")
 #: What of a model decides them.
-_SAME_TRAINING = ("model", "recipe", "key_index", "objective", "augment")
+_SAME_TRAINING = ("model", "recipe", "key_index", "objective", "augment", "seed")
 ConfigT = TypeVar("ConfigT", bound="ImageConfig")
 ComparisonT = TypeVar("ComparisonT", bound="ComparisonConfig")
 

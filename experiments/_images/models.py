@@ -24,6 +24,7 @@ class ModelSpec:
       objective: the loss.
       augment: `augment(key, x, y) -> (x, y)`, applied to the training images once; None for none.
       paper: the paper's sensitivity, if it gives one.
+      seed: what is added to the run's seed: a model is trained as often as there are seeds.
     """
 
     name: str
@@ -34,3 +35,4 @@ class ModelSpec:
     objective: Objective = cross_entropy
     augment: Callable[[PRNGKeyArray, Array, Array], tuple[Array, Array]] | None = None
     paper: float | None = None
+    seed: int = 0

@@ -6,7 +6,8 @@ from jaxsens import SensitivityEstimate, data
 from jaxsens.reporting.results import Table
 from jaxsens.reporting.run_folder import RunFolder
 
-from .._common.claims import Estimates
+from .._common.claims import Estimates, SeedEstimates
+from .._common.seeds import seeds_table
 from .config import ImageConfig
 from .loading import Images
 from .measuring import final_records
@@ -45,14 +46,35 @@ def sensitivity_table(
                 f"{record['test_accuracy']:.3f}",
             )
         )
-    estimate = estimates[specs[0].name]
     return Table(
-        title=f"Sensitivity after {config.epochs} epochs on {data.spec(config.dataset).title}",
+        title=_title(config),
         columns=("model", "paper", "measured", "95 % interval", "train acc.", "test acc."),
         rows=tuple(rows),
-        note=f"{_what_was_edited(config, estimate)}; n={estimate.num_examples} training images"
+        note=_note(config, images, estimates[specs[0].name]),
+    )
+
+
+def image_seeds_table(
+    config: ImageConfig,
+    images: Images,
+    specs: Sequence[ModelSpec],
+    estimates: SeedEstimates,
+    folder: RunFolder,
+) -> Table:
+    """The same over several seeds."""
+    note = _note(config, images, estimates[specs[0].name][0])
+    return seeds_table(_title(config), specs, estimates, folder, note)
+
+
+def _title(config: ImageConfig) -> str:
+    return f"Sensitivity after {config.epochs} epochs on {data.spec(config.dataset).title}"
+
+
+def _note(config: ImageConfig, images: Images, estimate: SensitivityEstimate) -> str:
+    return (
+        f"{_what_was_edited(config, estimate)}; n={estimate.num_examples} training images"
         + (f"; accuracy on up to {config.num_accuracy} images" if config.num_accuracy else "")
-        + f"; {training_note(config, images)}.",
+        + f"; {training_note(config, images)}."
     )
 
 

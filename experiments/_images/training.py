@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxsens import SensitivityEstimate
+from jaxsens.reporting.progress import steps
 from jaxsens.reporting.records import Record
 from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.training.trainer import Trainer, TrainState, accuracy
@@ -33,7 +34,7 @@ def train_model(
     extra: ExtraMeasurement | None = None,
 ) -> TrainState:
     """Trains a model to its end, recording every evaluation; the state after the last epoch."""
-    key = jax.random.fold_in(jax.random.key(config.seed), spec.key_index)
+    key = jax.random.fold_in(jax.random.key(config.seed + spec.seed), spec.key_index)
     train_key, measure_key = jax.random.split(key)
 
     def evaluate(epoch: int, variables: Any) -> Record:
@@ -78,7 +79,7 @@ def train_and_measure(
 ) -> dict[str, SensitivityEstimate]:
     """Trains all models; the sensitivity of each at the end, by name."""
     estimates = {}
-    for spec in specs:
+    for spec in steps(specs, lambda spec: spec.label):
         train_model(config, images, spec, folder)
         estimates[spec.name] = estimate_of(folder, spec)
     return estimates

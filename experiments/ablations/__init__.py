@@ -22,7 +22,8 @@ from typing import Annotated, Literal
 from jaxsens import data
 from jaxsens.cli.bounds import Depth, Epochs, Range, Rate, Several
 from jaxsens.cli.config import Preset
-from jaxsens.reporting.results import Findings
+from jaxsens.reporting.papers import SIMPLICITY_BIAS
+from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.training.trainer import Recipe
 
@@ -31,13 +32,14 @@ from .._common.figures import final_figure, training_figure
 from .._images.config import ImageConfig
 from .._images.loading import Images, load
 from .._images.models import ModelSpec
+from .._images.patch_maps import write_patch_maps
 from .._images.tables import sensitivity_table
 from .._images.training import train_and_measure
 from .claims import below_reference_claims, effect_claims
 from .paper import DEPTHS, HEADS, REDUCED_DEPTHS, REDUCED_HEADS, REFERENCE
 from .variants import Variants
 
-__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+__all__ = ["COST", "PAPERS", "PRESETS", "Config", "load", "run"]
 
 #: Each head is 64 wide: a thousand of them are already far beyond any image.
 Heads = Annotated[int, Range(1, 1024)]
@@ -99,6 +101,8 @@ PRESETS = {
     "paper": Config(dataset="cifar10"),
 }
 
+PAPERS = (SIMPLICITY_BIAS,)
+
 COST = {
     "quick": "handwritten digits (embedded), 6 CPU minutes",
     "small": "CIFAR-10, reduced models, 8 epochs, 80 CPU minutes",
@@ -113,22 +117,25 @@ def run(config: Config, images: Images, folder: RunFolder) -> Findings:
     estimates = train_and_measure(config, images, specs, folder)
     below = below_reference_claims(variants, estimates)
     by_optimizer = (variants.base, variants.adam, reference)
+    write_patch_maps(config, images, specs, estimates, folder)
     return Findings(
         title=f"Optimiser, depth and heads: {data.spec(config.dataset).title}",
         summary=f"{sum(claim.holds for claim in below)} of {len(below)} variants of the ViT are "
         f"less sensitive than {reference.label}.",
         claims=(
-            *below,
-            less_sensitive(variants.base, variants.adam, estimates),
-            *effect_claims("Depth", variants.depths, reference, estimates),
-            *effect_claims("The number of heads", variants.heads, reference, estimates),
+            *grouped(f"Below {reference.label}", below),
+            *grouped("Optimiser", [less_sensitive(variants.base, variants.adam, estimates)]),
+            *grouped("Depth", effect_claims("Depth", variants.depths, reference, estimates)),
+            *grouped(
+                "Heads", effect_claims("The number of heads", variants.heads, reference, estimates)
+            ),
         ),
         tables=(sensitivity_table(config, images, specs, estimates, folder),),
         figures=(
             training_figure(by_optimizer, folder, "like Fig. 12", "optimisers"),
             training_figure((*variants.depths, reference), folder, "like Fig. 13, depth", "depths"),
             training_figure((*variants.heads, reference), folder, "like Fig. 13, heads", "heads"),
-            final_figure(config.epochs, specs, estimates, folder),
+            final_figure(config.epochs, specs, {k: [v] for k, v in estimates.items()}, folder),
         ),
         values={name: estimate.summary() for name, estimate in estimates.items()},
     )

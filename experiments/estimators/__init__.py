@@ -24,7 +24,9 @@ models are trained as in `vision`, and each trained model is measured in all the
 """
 
 from jaxsens import data
-from jaxsens.reporting.results import Findings
+from jaxsens.reporting.papers import SIMPLICITY_BIAS
+from jaxsens.reporting.progress import steps
+from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 
 from .._common.figures import training_figure
@@ -35,13 +37,15 @@ from .figures import ways_figure
 from .measuring import UNBIASED, train_and_measure_every_way
 from .tables import ways_table
 
-__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+__all__ = ["COST", "PAPERS", "PRESETS", "Config", "load", "run"]
 
 PRESETS = {
     "quick": Config(epochs=20),
     "small": Config(dataset="fashion_mnist"),
     "paper": Config(dataset="cifar10"),
 }
+
+PAPERS = (SIMPLICITY_BIAS,)
 
 COST = {
     "quick": "handwritten digits (embedded), 3 CPU minutes",
@@ -54,7 +58,8 @@ def run(config: Config, images: Images, folder: RunFolder) -> Findings:
     """Trains, measures in every way, compares."""
     specs = config.model_specs()
     measured = {
-        spec.name: train_and_measure_every_way(config, images, spec, folder) for spec in specs
+        spec.name: train_and_measure_every_way(config, images, spec, folder)
+        for spec in steps(specs, lambda spec: spec.label)
     }
     ratios = {spec.label: released_ratio(measured[spec.name]).mean for spec in specs}
     return Findings(
@@ -63,13 +68,19 @@ def run(config: Config, images: Images, folder: RunFolder) -> Findings:
         + ", ".join(f"{ratio:.2f}× for {label}" for label, ratio in ratios.items())
         + " of what the definition gives.",
         claims=(
-            *(
-                same_quantity_claim(spec, way, measured[spec.name])
-                for spec in specs
-                for way in UNBIASED
+            *grouped(
+                "Estimators of the definition agree with it",
+                (
+                    same_quantity_claim(spec, way, measured[spec.name])
+                    for spec in specs
+                    for way in UNBIASED
+                ),
             ),
-            *(released_agrees_claim(spec, measured[spec.name]) for spec in specs),
-            *same_order_claims(specs, measured),
+            *grouped(
+                "The released code agrees with the definition",
+                (released_agrees_claim(spec, measured[spec.name]) for spec in specs),
+            ),
+            *grouped("All of them order the models alike", same_order_claims(specs, measured)),
         ),
         tables=(ways_table(config, images, specs, measured),),
         figures=(

@@ -28,7 +28,9 @@ from pathlib import PurePath
 
 import jax
 
-from jaxsens.reporting.results import Findings
+from jaxsens.reporting.papers import SIMPLICITY_BIAS
+from jaxsens.reporting.progress import steps
+from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 
 from .claims import claims_of, hump_verdict, verdict
@@ -38,7 +40,7 @@ from .outcome import ADDITION, PARITY, Outcome, outcome_values
 from .tables import tables_of
 from .training import curves, train
 
-__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+__all__ = ["COST", "PAPERS", "PRESETS", "Config", "load", "run"]
 
 PRESETS = {
     "quick": Config(
@@ -65,6 +67,8 @@ PRESETS = {
     ),
     "paper": Config(),
 }
+
+PAPERS = (SIMPLICITY_BIAS,)
 
 COST = {
     "quick": "a + b mod 43 and parity of 3 of 20 bits, 12 runs each; minutes on 2 cores",
@@ -98,13 +102,15 @@ def run(config: Config, data: None, folder: RunFolder) -> Findings:
         title = f"Parity of {config.parity_degree} of {config.parity_bits} bits"
         tasks.append((config.parity, title, PARITY))
     outcomes = []
-    for training, title, measures in tasks:
+    for training, title, measures in steps(tasks, lambda task: task[1]):
         train(training, folder, key=jax.random.key(config.seed))
         outcomes.append(Outcome.of(training, title, measures, curves(training, folder)))
     return Findings(
         title="Grokking: what announces the jump of test accuracy",
         summary=" ".join([*map(verdict, outcomes), hump_verdict(outcomes[0])]),
-        claims=tuple(claim for outcome in outcomes for claim in claims_of(outcome)),
+        claims=tuple(
+            claim for outcome in outcomes for claim in grouped(outcome.title, claims_of(outcome))
+        ),
         tables=tuple(table for outcome in outcomes for table in tables_of(outcome)),
         figures=tuple(figure for outcome in outcomes for figure in figures_of(outcome, folder)),
         values={outcome.training.name: outcome_values(outcome) for outcome in outcomes},

@@ -43,25 +43,38 @@ and merges.txt in DIR. (GPT-2's files have the same merges, but make 50,261 toke
 
 from jaxsens import SensitivityEstimate
 from jaxsens.data.text import text_spec
-from jaxsens.reporting.results import Findings
+from jaxsens.reporting.papers import SIMPLICITY_BIAS
+from jaxsens.reporting.progress import steps
+from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 
-from .claims import depth_claims, order_claims, position_claims, unlearnt
+from .._common.equal_accuracy import (
+    accuracy_figure,
+    at_equal_accuracy,
+    equally_accurate_claim,
+)
+from .._common.seeds import seeds_table, with_seed, with_seeds
+from .claims import depth_claims, order_claims, orderings, position_claims, unlearnt
 from .config import Config
 from .figures import position_figure, training_figures, ways_figure
 from .loading import Corpus, encode, load
 from .measuring import measure_every_way, summary
 from .models import model_specs
-from .tables import authors_tables, sensitivity_table, ways_table
+from .tables import authors_tables, sensitivity_table, title_of, ways_table
+from .token_maps import write_token_maps
 from .training import train_model
 
-__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+__all__ = ["COST", "PAPERS", "PRESETS", "Config", "load", "run"]
+
+_SEEDS_NOTE = "Measured as in the table above, on the same texts."
 
 PRESETS = {
     "quick": Config(depths=(1,)),
-    "small": Config(dataset="qqp", depths=(1, 4)),
-    "paper": Config(dataset="qqp", depths=(8, 12)),
+    "small": Config(dataset="qqp", depths=(1, 4), num_seeds=3),
+    "paper": Config(dataset="qqp", depths=(8, 12), num_seeds=5),
 }
+
+PAPERS = (SIMPLICITY_BIAS,)
 
 COST = {
     "quick": "generated paraphrases, offline, 6 CPU minutes",
@@ -75,28 +88,49 @@ def run(config: Config, corpus: Corpus, folder: RunFolder) -> Findings:
     data = encode(config, corpus, folder)
     specs = model_specs(config, data.vocab_size)
     measured: dict[str, dict[str, SensitivityEstimate]] = {}
-    for spec in specs:
+    # Other seeds of the models of the paper alone, and measured as the paper does.
+    full = [spec for spec in specs if spec.in_full]
+    others = [with_seed(spec, i) for i in range(1, config.num_seeds) for spec in full]
+    for spec in steps([*specs, *others], lambda spec: spec.label):
         variables = train_model(config, data, spec, folder).variables
         for way, found in measure_every_way(config, data, spec, folder, variables).items():
             measured.setdefault(way, {})[spec.name] = found
     main = measured["main"]
     by_name = {spec.name: spec for spec in specs}
     compared = [spec for spec in specs if spec.name != "lstm-frozen"]
+    of_seeds = {
+        spec.name: [main[each.name] for each in with_seeds(spec, config.num_seeds)] for spec in full
+    }
+    there = at_equal_accuracy(full, config.num_seeds, folder, config.until_accuracy)
+    write_token_maps(config, data, compared, main, folder)
     return Findings(
         title=f"Language: {text_spec(config.dataset).title}",
         summary="; ".join(f"{spec.label}: {main[spec.name].mean:.4f}" for spec in specs) + ".",
         claims=(
-            *order_claims(by_name, measured, unlearnt(specs, data, folder)),
-            *depth_claims(compared, main),
-            *position_claims(compared, main),
+            *grouped(
+                "Which model is less sensitive",
+                order_claims(by_name, of_seeds, measured, unlearnt(specs, data, folder)),
+            ),
+            *grouped(
+                "At equal training accuracy",
+                (equally_accurate_claim(*models, there) for models in orderings(by_name)),
+            ),
+            *grouped("Depth", depth_claims(compared, main)),
+            *grouped("Place in the text", position_claims(compared, main)),
         ),
         tables=(
             sensitivity_table(config, data, specs, main, folder),
+            *(
+                [seeds_table(title_of(config), full, of_seeds, folder, _SEEDS_NOTE)]
+                if others
+                else []
+            ),
             ways_table(config, compared, measured),
             *authors_tables(by_name, measured),
         ),
         figures=(
             *training_figures(config, compared, folder),
+            accuracy_figure(full, config.num_seeds, there, folder),
             position_figure(compared, main, folder),
             ways_figure(compared, measured, folder),
         ),

@@ -11,7 +11,12 @@ from jaxsens.reporting.records import records_of
 from jaxsens.reporting.results import Claim
 from jaxsens.reporting.run_folder import RunFolder
 
-from .._common.claims import Estimates, less_sensitive
+from .._common.claims import (
+    Estimates,
+    SeedEstimates,
+    less_sensitive,
+    less_sensitive_over_seeds,
+)
 from .loading import Encoded, TextData
 from .measuring import Measured
 from .models import TextModelSpec
@@ -40,21 +45,31 @@ def unlearnt(specs: Sequence[TextModelSpec], data: TextData, folder: RunFolder) 
     return {s.name for s in specs if validation_accuracy(s, data, folder).low <= constant}
 
 
-def order_claims(
-    by_name: Mapping[str, TextModelSpec], measured: Measured, unlearnt: Collection[str]
-) -> list[Claim]:
-    """The orders that the paper shows; that of RoBERTa and LSTM also for other noise and texts."""
-    claims = [
-        _order_claim(by_name[less], by_name[more], measured["main"], unlearnt)
-        for less, more in ORDERINGS
-        if {less, more} <= by_name.keys()
+def orderings(by_name: Mapping[str, TextModelSpec]) -> list[tuple[TextModelSpec, TextModelSpec]]:
+    """The orders that the paper shows, of models that were trained: (less, more sensitive)."""
+    return [
+        (by_name[less], by_name[more]) for less, more in ORDERINGS if {less, more} <= by_name.keys()
     ]
+
+
+def order_claims(
+    by_name: Mapping[str, TextModelSpec],
+    of_seeds: SeedEstimates,
+    measured: Measured,
+    unlearnt: Collection[str],
+) -> list[Claim]:
+    """The orders that the paper shows, over seeds if there are several.
+
+    That of RoBERTa and LSTM also for other noise and texts, with the first seed.
+    """
+    claims = [_order_claim(*models, of_seeds, unlearnt) for models in orderings(by_name)]
     if not {"roberta-softmax", "lstm"} <= by_name.keys():
         return claims
     for way, estimates in measured.items():
         of_paper = way == "validation" or "variance" in way
         if of_paper or way in _ALSO_CLAIMED:
-            claim = _order_claim(by_name["roberta-softmax"], by_name["lstm"], estimates, unlearnt)
+            alone = {name: [estimate] for name, estimate in estimates.items()}
+            claim = _order_claim(by_name["roberta-softmax"], by_name["lstm"], alone, unlearnt)
             paper = "same order" if of_paper else "not shown"
             statement = f"{claim.statement}: {way}"
             claims.append(dataclasses.replace(claim, statement=statement, paper=paper))
@@ -62,9 +77,9 @@ def order_claims(
 
 
 def _order_claim(
-    less: TextModelSpec, more: TextModelSpec, estimates: Estimates, unlearnt: Collection[str]
+    less: TextModelSpec, more: TextModelSpec, of_seeds: SeedEstimates, unlearnt: Collection[str]
 ) -> Claim:
-    claim = less_sensitive(less, more, estimates)
+    claim = less_sensitive_over_seeds(less, more, of_seeds)
     empty = [spec.label for spec in (less, more) if spec.name in unlearnt]
     warning = "".join(f"; {label} predicts no better than a constant" for label in empty)
     return dataclasses.replace(claim, measured=claim.measured + warning)

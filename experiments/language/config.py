@@ -19,6 +19,7 @@ from jaxsens.cli.bounds import (
 from jaxsens.cli.config import ExperimentConfig, Preset
 from jaxsens.core import memory
 
+from .._common.seeds import Seeds, check_seeds
 from .._common.training import require_batch
 from .paper import DatasetName, ModelName, Size, scale
 
@@ -94,9 +95,16 @@ class Config(ExperimentConfig):
     """Leave out rows of the data files that cannot be read, instead of stopping."""
     seed: Seed = 1
     """Decides weights, order, dropout, noise and which texts are trained on and measured."""
+    num_seeds: Seeds = 1
+    """Trainings of each model of the paper, from the seed on, on the same texts; `--seeds` is the
+    same."""
+    until_accuracy: Annotated[float, Range(0, 1, "()")] | None = None
+    """Training accuracy at which models are compared, beside the end of training; default the
+    largest that every training reaches."""
 
     def check(self) -> None:
         """Raises ValueError for models or texts that cannot be, or do not fit into memory."""
+        check_seeds(self.seed, self.num_seeds)
         if self.num_train is not None:
             require_batch(self.batch_size, self.num_train)
         if (self.width or 1) % (self.heads or 1) and self.width is not None:

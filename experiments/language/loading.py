@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 import numpy as np
+import tokenizers
 from jaxtyping import Int
 
 from jaxsens.data.text import Texts, load_text
@@ -95,7 +96,12 @@ class TextData:
     validation: Encoded
     measured: dict[str, Encoded]
     along: dict[str, Encoded]
-    vocab_size: int
+    tokenizer: tokenizers.Tokenizer
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of token ids."""
+        return self.tokenizer.get_vocab_size()
 
 
 def encode(config: Config, corpus: Corpus, folder: RunFolder) -> TextData:
@@ -124,4 +130,4 @@ def encode(config: Config, corpus: Corpus, folder: RunFolder) -> TextData:
         split: texts.subset(np.arange(min(config.num_along or 1, len(texts.labels))))
         for split, texts in measured.items()
     }
-    return TextData(train, validation, measured, along, tokenizer.get_vocab_size())
+    return TextData(train, validation, measured, along, tokenizer)

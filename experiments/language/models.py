@@ -21,6 +21,7 @@ class TextModelSpec:
       recipe: optimiser and learning rate.
       key_index: which of the seed's random keys it uses.
       paper: the paper's sensitivity, if it gives one.
+      seed: what is added to the run's seed.
     """
 
     name: str
@@ -29,6 +30,7 @@ class TextModelSpec:
     recipe: Recipe
     key_index: int
     paper: float | None = None
+    seed: int = 0
 
     @property
     def in_full(self) -> bool:

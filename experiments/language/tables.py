@@ -54,7 +54,7 @@ def sensitivity_table(
     tokens = np.concatenate([b.lengths for b in data.measured["train"].buckets])
     padding = padding_share(into_buckets(data.train.sequences, data.train.training_lengths))
     return Table(
-        title=f"Sensitivity after {config.epochs} epochs on {text_spec(config.dataset).title}",
+        title=title_of(config),
         columns=(
             *("model", "parameters", "paper", "measured", "95 % interval", "token-weighted"),
             *("train acc.", "validation acc."),
@@ -68,6 +68,11 @@ def sensitivity_table(
         "the sensitivity of a model that is no better says little. "
         f"Vocabulary {data.vocab_size:,}; padding in training {padding:.0%} of all places.",
     )
+
+
+def title_of(config: Config) -> str:
+    """Of tables of the models at the end of training."""
+    return f"Sensitivity after {config.epochs} epochs on {text_spec(config.dataset).title}"
 
 
 def num_parameters(spec: TextModelSpec) -> int:

@@ -31,7 +31,7 @@ def train_model(
     config: Config, data: TextData, spec: TextModelSpec, folder: RunFolder
 ) -> TrainState:
     """Trains one model to its end, recording every evaluation; the state after the last epoch."""
-    key = jax.random.fold_in(jax.random.key(config.seed), spec.key_index)
+    key = jax.random.fold_in(jax.random.key(config.seed + spec.seed), spec.key_index)
     train_key, measure_key = jax.random.split(key)
     some = data.train.subset(np.arange(min(1000, len(data.train.labels))))
 

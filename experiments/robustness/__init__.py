@@ -26,11 +26,14 @@ import dataclasses
 
 from jaxsens import data
 from jaxsens.core.intervals import rank_correlation
-from jaxsens.reporting.results import Findings
+from jaxsens.reporting.papers import SIMPLICITY_BIAS
+from jaxsens.reporting.progress import steps
+from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 
 from .._common.figures import training_figure
 from .._images.measuring import estimate_of
+from .._images.patch_maps import write_patch_maps
 from .._images.tables import sensitivity_table
 from .._images.training import train_model
 from .claims import intervention_claims, rank_claim, transformer_claims
@@ -40,13 +43,15 @@ from .loading import CorruptedImages, load
 from .measuring import corruption_test, final_recognised
 from .tables import accuracy_table, corruption_note, error_table
 
-__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+__all__ = ["COST", "PAPERS", "PRESETS", "Config", "load", "run"]
 
 PRESETS = {
     "quick": Config(),
     "small": Config(dataset="cifar10", num_corrupted=1000),
     "paper": Config(dataset="cifar10"),
 }
+
+PAPERS = (SIMPLICITY_BIAS,)
 
 COST = {
     "quick": "generated shapes, 7 minutes on one core",
@@ -59,7 +64,7 @@ def run(config: Config, loaded: CorruptedImages, folder: RunFolder) -> Findings:
     """Trains, measures, corrupts, compares."""
     specs, images = config.model_specs(), loaded.images
     recognised = {}
-    for spec in specs:
+    for spec in steps(specs, lambda spec: spec.label):
         test = corruption_test(config, loaded, spec, folder)
         variables = train_model(config, images, spec, folder, test).variables
         recognised[spec.name] = final_recognised(loaded, spec, folder, variables)
@@ -71,15 +76,19 @@ def run(config: Config, loaded: CorruptedImages, folder: RunFolder) -> Findings:
     )
     source = next(iter(loaded.tests.values())).source
     note = corruption_note(config, loaded)
+    write_patch_maps(config, images, specs, estimates, folder)
     return Findings(
         title=f"Robustness: {data.spec(config.dataset).title}, {source}, severity "
         f"{config.severity}",
         summary="Spearman's rank correlation between sensitivity and mean corruption error is "
         f"{rank}.",
         claims=(
-            *intervention_claims(config.pairs(specs), estimates, errors, config.corruptions),
-            *transformer_claims(specs, errors),
-            rank_claim(rank, len(loaded.clean[1])),
+            *grouped(
+                "Interventions",
+                intervention_claims(config.pairs(specs), estimates, errors, config.corruptions),
+            ),
+            *grouped("Transformers and others", transformer_claims(specs, errors)),
+            *grouped("Over all models", [rank_claim(rank, len(loaded.clean[1]))]),
         ),
         tables=(
             error_table(specs, estimates, recognised, f"Rank correlation {rank}; {note}"),

@@ -26,13 +26,15 @@ comes near 1, as in the paper at 30 bits and width 128, can only be seen with th
 
 from pathlib import PurePath
 
-from jaxsens.reporting.results import Findings
+from jaxsens.reporting.papers import SENSITIVE_FUNCTIONS
+from jaxsens.reporting.progress import steps
+from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 
 from .config import Config
 from .parts import run_part
 
-__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+__all__ = ["COST", "PAPERS", "PRESETS", "Config", "load", "run"]
 
 PRESETS = {
     "quick": Config(
@@ -47,7 +49,7 @@ PRESETS = {
         scaling_seeds=6,
         scaling_control_seeds=2,
         scaling_steps=3_000,
-        tradeoff_lengths=(4, 8),
+        tradeoff_lengths=(4, 7),
         tradeoff_functions=("parity", "majority"),
         tradeoff_decays=(0.0, 0.1, 0.4),
         tradeoff_rates=(5e-4,),
@@ -140,6 +142,8 @@ PRESETS = {
     ),
 }
 
+PAPERS = (SENSITIVE_FUNCTIONS,)
+
 COST = {
     "quick": "width 32, up to 10 bits, 2 to 6 runs a point; 14 CPU minutes",
     "small": "width 32, up to 16 bits, 6 runs a point; 98 CPU minutes, 3.6 GB",
@@ -159,11 +163,15 @@ def load(config: Config, data_dir: PurePath | None) -> None:
 
 def run(config: Config, data: None, folder: RunFolder) -> Findings:
     """Runs the parts one after the other."""
-    found = {name: run_part(name, config, folder) for name in config.parts}
+    found = {name: run_part(name, config, folder) for name in steps(config.parts)}
     return Findings(
         title="Sensitive functions are hard for transformers: sharpness, blow-up and sensitivity",
         summary=" ".join(part.summary for part in found.values()),
-        claims=tuple(claim for part in found.values() for claim in part.claims),
+        claims=tuple(
+            claim
+            for name, part in found.items()
+            for claim in grouped(name.replace("-", " ").capitalize(), part.claims)
+        ),
         tables=tuple(table for part in found.values() for table in part.tables),
         figures=tuple(figure for part in found.values() for figure in part.figures),
         values={name: part.values for name, part in found.items()},

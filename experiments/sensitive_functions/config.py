@@ -1,6 +1,7 @@
 """The flags of the experiment `sensitive_functions`; those of a part begin with its name."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from jaxsens.cli.bounds import Count, Decay, Depth, Draws, Epochs, Range, Rate, Runs, Seed, Several
@@ -19,6 +20,13 @@ Lengths = Annotated[tuple[Length, ...], Several(at_least=2)]
 @dataclass(frozen=True)
 class Config(ExperimentConfig):
     """Flags of the experiment: defaults are the paper's."""
+
+    FLAG_GROUPS = MappingProxyType(
+        {
+            **{f"part {part}": (f"{part.replace('-', '_')}_*",) for part in PARTS},
+            **ExperimentConfig.FLAG_GROUPS,
+        }
+    )
 
     parts: Annotated[tuple[Part, ...], Several()] = PARTS
     """Which parts to run."""

@@ -22,13 +22,16 @@ those of training.
 import functools
 
 from jaxsens import data
-from jaxsens.reporting.results import Findings
+from jaxsens.reporting.papers import SIMPLICITY_BIAS
+from jaxsens.reporting.progress import steps
+from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 
 from .._common.claims import less_sensitive
 from .._common.figures import training_figure
 from .._images.loading import Images, load
 from .._images.measuring import estimate_of
+from .._images.patch_maps import write_patch_maps
 from .._images.tables import sensitivity_table
 from .._images.training import train_model
 from .claims import flatter_claim
@@ -37,7 +40,7 @@ from .figures import along_training_figure, sharpness_figure
 from .measuring import final_sharpness, released_sharpness, sharpness_along_training
 from .tables import sharpness_table
 
-__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+__all__ = ["COST", "PAPERS", "PRESETS", "Config", "load", "run"]
 
 #: The two kinds of change that the paper has.
 SHOP, SHPRED = "l1", "flips"
@@ -47,6 +50,8 @@ PRESETS = {
     "small": Config(dataset="cifar10"),
     "paper": Config(dataset="cifar10"),
 }
+
+PAPERS = (SIMPLICITY_BIAS,)
 
 COST = {
     "quick": "handwritten digits (embedded), 3 CPU minutes",
@@ -59,7 +64,7 @@ def run(config: Config, images: Images, folder: RunFolder) -> Findings:
     """Trains, measures, compares."""
     specs = config.model_specs()
     sharpness, released = {}, {}
-    for spec in specs:
+    for spec in steps(specs, lambda spec: spec.label):
         along = functools.partial(sharpness_along_training, config, images, spec, folder)
         variables = train_model(config, images, spec, folder, along).variables
         sharpness[spec.name] = final_sharpness(config, images, spec, folder, variables)
@@ -67,6 +72,7 @@ def run(config: Config, images: Images, folder: RunFolder) -> Findings:
             released[spec.name] = released_sharpness(config, images, spec, folder, variables)
     sensitivity = {spec.name: estimate_of(folder, spec) for spec in specs}
     pairs = config.pairs(specs)
+    write_patch_maps(config, images, specs, sensitivity, folder)
     tables = {"noise on the weights, eval mode": sharpness}
     if released:
         tables["as released: noisy copy in training mode"] = released
@@ -79,11 +85,17 @@ def run(config: Config, images: Images, folder: RunFolder) -> Findings:
         )
         + ".",
         claims=(
-            *(less_sensitive(changed, base, sensitivity) for changed, base in pairs),
-            *(
-                flatter_claim(changed, base, sharpness, kind)
-                for changed, base in pairs
-                for kind in (SHOP, SHPRED)
+            *grouped(
+                "Sensitivity",
+                (less_sensitive(changed, base, sensitivity) for changed, base in pairs),
+            ),
+            *grouped(
+                "Sharpness",
+                (
+                    flatter_claim(changed, base, sharpness, kind)
+                    for changed, base in pairs
+                    for kind in (SHOP, SHPRED)
+                ),
             ),
         ),
         tables=(

@@ -22,7 +22,8 @@ import functools
 from pathlib import PurePath
 
 from jaxsens.reporting.cached import cached_stage
-from jaxsens.reporting.results import Findings
+from jaxsens.reporting.papers import SIMPLICITY_BIAS
+from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.spectrum import Transformer
 from jaxsens.spectrum.exact import eigenvalues_if_diagonal
@@ -30,7 +31,7 @@ from jaxsens.spectrum.exact import eigenvalues_if_diagonal
 from . import claims, figures, measuring, scan, tables, training
 from .config import Config
 
-__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+__all__ = ["COST", "PAPERS", "PRESETS", "Config", "load", "run"]
 
 PRESETS = {
     "quick": Config(),
@@ -60,6 +61,8 @@ PRESETS = {
         sets_per_degree=4,
     ),
 }
+
+PAPERS = (SIMPLICITY_BIAS,)
 
 COST = {
     "quick": "kernels up to d = 8 by enumeration, univariate d = 128; 1 CPU minute",
@@ -94,14 +97,24 @@ def run(config: Config, data: None, folder: RunFolder) -> Findings:
         title="Spectra on the Boolean cube: Proposition 3.1 by computation",
         summary=claims.summary(rows, config.precision),
         claims=(
-            *claims.proposition_claims(rows),
-            claims.weak_claim(wide),
-            claims.parity_claim(rows),
-            claims.exact_claim(exact),
-            *claims.cross_claims(crossed),
-            claims.univariate_claim(univariate, config.univariate_d),
-            *claims.width_claims(widths),
-            *claims.training_claims(trained),
+            *grouped(
+                "Proposition 3.1",
+                (
+                    *claims.proposition_claims(rows),
+                    claims.weak_claim(wide),
+                    claims.parity_claim(rows),
+                ),
+            ),
+            *grouped(
+                "Other ways to the same kernels",
+                (
+                    claims.exact_claim(exact),
+                    *claims.cross_claims(crossed),
+                    claims.univariate_claim(univariate, config.univariate_d),
+                ),
+            ),
+            *grouped("Networks of finite width", claims.width_claims(widths)),
+            *grouped("Networks in training", claims.training_claims(trained)),
         ),
         tables=(
             tables.holds_table(rows),

@@ -30,14 +30,15 @@ import functools
 from pathlib import PurePath
 
 from jaxsens.reporting.cached import cached_stage
-from jaxsens.reporting.results import Findings
+from jaxsens.reporting.papers import SIMPLICITY_BIAS
+from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 
 from . import claims, figures, tables, theory, training
 from .config import Config
 from .seeds import by_setting
 
-__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+__all__ = ["COST", "PAPERS", "PRESETS", "Config", "load", "run"]
 
 PRESETS = {
     "quick": Config(),
@@ -64,6 +65,8 @@ PRESETS = {
         block=256,
     ),
 }
+
+PAPERS = (SIMPLICITY_BIAS,)
 
 COST = {
     "quick": "6 settings × 10 seeds × 3 heads, 2 losses, phase diagram of 54 models; 8 CPU minutes",
@@ -101,12 +104,12 @@ def run(config: Config, data: None, folder: RunFolder) -> Findings:
         title="Sparse and frequent tokens: which of two features does attention learn?",
         summary=claims.summary(by_loss["logistic"], by_loss["squared"], config.num_seeds),
         claims=(
-            claims.closed_form_claim(predictors),
-            *claims.trained_claims(by_loss["logistic"]),
-            *claims.trained_claims(by_loss["squared"]),
-            *claims.phase_claims(cells),
-            *claims.control_claims(by_head),
-            claims.check_claim(heads),
+            *grouped("Predictors", [claims.closed_form_claim(predictors)]),
+            *grouped("Logistic loss", claims.trained_claims(by_loss["logistic"])),
+            *grouped("Squared loss", claims.trained_claims(by_loss["squared"])),
+            *grouped("Initial scale and learning rate", claims.phase_claims(cells)),
+            *grouped("Without attention", claims.control_claims(by_head)),
+            *grouped("Check", [claims.check_claim(heads)]),
         ),
         tables=(
             tables.predictor_table(predictors),

@@ -28,22 +28,33 @@ they do is a claim of its own.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+import numpy as np
 
 from jaxsens import data
-from jaxsens.reporting.results import Findings
+from jaxsens.cli.bounds import Range
+from jaxsens.reporting.papers import SIMPLICITY_BIAS
+from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 
-from .._common.claims import less_sensitive
+from .._common.claims import less_sensitive_over_seeds
+from .._common.equal_accuracy import (
+    accuracy_figure,
+    at_equal_accuracy,
+    equally_accurate_claim,
+)
 from .._common.figures import final_figure, training_figure
+from .._common.seeds import Seeds, check_seeds, with_seed, with_seeds
 from .._images.claims import matched_claim
 from .._images.config import ComparisonConfig
 from .._images.figures import patch_figure
 from .._images.loading import Images, load
-from .._images.tables import sensitivity_table
+from .._images.patch_maps import write_patch_maps
+from .._images.tables import image_seeds_table, sensitivity_table
 from .._images.training import train_and_measure
 
-__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+__all__ = ["COST", "PAPERS", "PRESETS", "Config", "load", "run"]
 
 
 @dataclass(frozen=True)
@@ -52,13 +63,25 @@ class Config(ComparisonConfig):
 
     dataset: Literal["digits", "shapes", "mnist", "fashion_mnist", "cifar10", "svhn"] = "digits"
     """Images to train on."""
+    num_seeds: Seeds = 1
+    """Trainings of each model, from the seed on; `--seeds` is the same."""
+    until_accuracy: Annotated[float, Range(0, 1, "()")] | None = None
+    """Training accuracy at which models are compared, beside the end of training; default the
+    largest that every training reaches."""
+
+    def check(self) -> None:
+        """Raises ValueError if there are not so many seeds."""
+        super().check()
+        check_seeds(self.seed, self.num_seeds)
 
 
 PRESETS = {
     "quick": Config(dataset="digits"),
-    "small": Config(dataset="fashion_mnist"),
-    "paper": Config(dataset="fashion_mnist"),
+    "small": Config(dataset="fashion_mnist", num_seeds=3),
+    "paper": Config(dataset="fashion_mnist", num_seeds=5),
 }
+
+PAPERS = (SIMPLICITY_BIAS,)
 
 COST = {
     "quick": "handwritten digits (embedded), a minute and a half on 2 cores",
@@ -68,29 +91,53 @@ COST = {
 
 
 def run(config: Config, images: Images, folder: RunFolder) -> Findings:
-    """Trains, measures, compares."""
-    specs = config.model_specs()
+    """Trains, measures, compares: at the end of training, and at equal training accuracy."""
+    specs, num_seeds = config.model_specs(), config.num_seeds
     by_name = {spec.name: spec for spec in specs}
-    estimates = train_and_measure(config, images, specs, folder)
-    least = min(specs, key=lambda spec: estimates[spec.name].mean)
+    trainings = [with_seed(spec, number) for number in range(num_seeds) for spec in specs]
+    estimates = train_and_measure(config, images, trainings, folder)
+    of_seeds = {
+        spec.name: [estimates[each.name] for each in with_seeds(spec, num_seeds)] for spec in specs
+    }
+    means = {spec.name: np.mean([each.mean for each in of_seeds[spec.name]]) for spec in specs}
+    least = min(specs, key=lambda spec: means[spec.name])
+    orderings = [
+        (by_name[lesser], by_name[greater])
+        for lesser, greater in config.setting.orderings
+        if {lesser, greater} <= by_name.keys()
+    ]
+    there = at_equal_accuracy(specs, num_seeds, folder, config.until_accuracy)
+    table = sensitivity_table(config, images, specs, estimates, folder)
+    if num_seeds > 1:
+        table = image_seeds_table(config, images, specs, of_seeds, folder)
     on_grid = config.estimator == "patch-grid"
+    write_patch_maps(config, images, specs, estimates, folder)
     return Findings(
         title=f"Sensitivity to one patch: {data.spec(config.dataset).title}",
         summary=f"Of {', '.join(spec.label for spec in specs)}, {least.label} is the least "
         f"sensitive: a random change of one {config.patch}×{config.patch} patch changes its "
-        f"prediction in {estimates[least.name].mean:.1%} of the draws.",
+        f"prediction in {means[least.name]:.1%} of the draws.",
         claims=(
-            *(
-                less_sensitive(by_name[lesser], by_name[greater], estimates)
-                for lesser, greater in config.setting.orderings
-                if {lesser, greater} <= by_name.keys()
+            *grouped(
+                "Which model is less sensitive",
+                (less_sensitive_over_seeds(*models, of_seeds) for models in orderings),
             ),
-            matched_claim(config, specs, folder),
+            *grouped(
+                "At equal training accuracy",
+                (equally_accurate_claim(*models, there) for models in orderings),
+            ),
+            *grouped("Whether they are comparable", [matched_claim(config, specs, folder)]),
         ),
-        tables=(sensitivity_table(config, images, specs, estimates, folder),),
+        tables=(table,),
         figures=(
-            training_figure(specs, folder, config.setting.figure),
-            final_figure(config.epochs, specs, estimates, folder),
+            training_figure(
+                specs,
+                folder,
+                config.setting.figure,
+                names=lambda spec: [each.name for each in with_seeds(spec, num_seeds)],
+            ),
+            final_figure(config.epochs, specs, of_seeds, folder),
+            accuracy_figure(specs, num_seeds, there, folder),
             *([patch_figure(config, images, specs, estimates, folder)] if on_grid else []),
         ),
         values={name: estimate.summary() for name, estimate in estimates.items()},

@@ -20,7 +20,8 @@ All maps are measured on one grid of widths d and numbers of words n, by exact a
 no matrix of D × D weights, D = nd (except for deep random features, whose layers are such).
 """
 
-from jaxsens.reporting.results import Findings
+from jaxsens.reporting.papers import WORD_SENSITIVITY
+from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 
 from . import context_claims, figures, tables, trained, trained_claims
@@ -30,7 +31,7 @@ from .context import measure_contexts
 from .loading import Loaded, load
 from .measuring import measure_all_words, measure_grid, measure_stuck
 
-__all__ = ["COST", "PRESETS", "Config", "load", "run"]
+__all__ = ["COST", "PAPERS", "PRESETS", "Config", "load", "run"]
 
 PRESETS = {
     "quick": Config(),
@@ -59,8 +60,11 @@ PRESETS = {
         context_n=(40, 120),
         context_train=(1_100, 1_200, 1_300),
         context_dense=(2, 4, 8),
+        context_dense_limit=80 * 768,
     ),
 }
+
+PAPERS = (WORD_SENSITIVITY,)
 
 COST = {
     "quick": "d up to 192, n up to 160, contexts of 16 words; 3 to 7 CPU minutes",
@@ -83,9 +87,9 @@ def run(config: Config, data: Loaded, folder: RunFolder) -> Findings:
         title="Word sensitivity of random features and attention",
         summary=tables.summary(grid),
         claims=(
-            *sensitivity_claims(grid),
-            *context_claims.context_claims(contexts),
-            *trained_claims.trained_claims(models),
+            *grouped("Word sensitivity", sensitivity_claims(grid)),
+            *grouped("Generalisation on context", context_claims.context_claims(contexts)),
+            *grouped("Models of other runs", trained_claims.trained_claims(models)),
         ),
         tables=(
             tables.grid_table(config, grid),

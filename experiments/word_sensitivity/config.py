@@ -51,7 +51,9 @@ class Config(ExperimentConfig):
     context_seeds: Runs = 10
     """Data sets and random weights there."""
     context_dense: Annotated[tuple[Depth, ...], Several(at_least=0)] = (2,)
-    """Depths of deep random features there, where `dense_limit` has room for them."""
+    """Depths of deep random features there, where `context_dense_limit` has room for them."""
+    context_dense_limit: Count = 4_096
+    """Largest D there at which layers of D × D weights are made."""
     reuse: Annotated[tuple[RunName, ...], Several(at_least=0)] = ()
     """Folders of runs of `language` or `vision`, whose models are measured untrained and trained;
     the embeddings of a language run are also texts for the random maps."""
@@ -103,6 +105,13 @@ class Config(ExperimentConfig):
             2 * 4 * largest**2,
             f"{largest} × {largest} weights of random features, for the worst of all words",
             remedy="choose a smaller --all-words-limit or --all-words-n",
+        )
+        sizes = [n * self.context_d for n in self.context_n]
+        largest = max((size for size in sizes if size <= self.context_dense_limit), default=0)
+        memory.require(
+            2 * 4 * max(self.context_dense, default=0) * largest**2,
+            f"{largest} × {largest} weights of deep random features, where a context is modified",
+            remedy="choose a smaller --context-dense-limit or --context-dense",
         )
         texts = max(self.num_seeds * longest, self.stuck_seeds * self.stuck_n) * widest
         memory.require(

@@ -54,7 +54,7 @@ def settings(config: Config, pools: list[Pool]) -> list[Setting]:
 
 def maps_of(config: Config, setting: Setting) -> list[FeatureMap]:
     """The maps of a setting."""
-    room = setting.n * setting.d <= config.dense_limit
+    room = setting.n * setting.d <= config.context_dense_limit
     return [RF, *(map(deep, config.context_dense) if room else ()), RAF, RELU]
 
 
@@ -95,19 +95,17 @@ def _points(config: Config, setting: Setting, each: FeatureMap, seed: int) -> li
     before = float(phi @ fit.theta)
     search = Search.of(config)
 
-    def moved(kind: str, vector: np.ndarray) -> np.ndarray:
-        target = -1.0 if kind == "alignment" else -y
-        found = _closest(
-            search, of_word, word, jnp.asarray(vector, jnp.float32), jnp.float32(target), start_key
-        )
-        return np.asarray(_features(of_word, found), np.float64)
-
     # Without labels the move is the same for both trainings.
-    label_free = {OWN[name]: moved("alignment", model.aligned) for name, model in models.items()}
+    wanted = {OWN[name]: (model.aligned, -1.0) for name, model in models.items()}
+    wanted |= {name: (model.theta, -y) for name, model in models.items()}
+    vectors, targets = map(np.float32, zip(*wanted.values(), strict=True))
+    words = _closest(search, of_word, word, vectors, targets, start_key)
+    moved = dict(zip(wanted, words, strict=True))
     points = []
     for name, model in models.items():
         for objective in OBJECTIVES:
-            there = label_free[objective] if objective in label_free else moved("loss", model.theta)
+            chosen = moved[name if objective == "loss" else objective]
+            there = np.asarray(_features(of_word, chosen), np.float64)
             numbers = point(model, fit.theta, there, before, y)
             points.append({"training": name, "objective": objective} | numbers)
     return points
@@ -139,13 +137,21 @@ def _closest(
     search: Search,
     of_word: Any,
     word: Float[Array, " d"],
-    vector: Float[Array, " p"],
-    target: Float[Array, ""],
+    vectors: Float[Array, "m p"],
+    targets: Float[Array, " m"],
     key: PRNGKeyArray,
-) -> Float[Array, " d"]:
-    """The word in the ball that brings vectorᵀφ closest to the target."""
-    squared = lambda point: -jnp.square(vector @ of_word(point) - target)  # noqa: E731
-    return search._replace(num_draws=1).ascend(squared, word, key).best
+) -> Float[Array, "m d"]:
+    """The words in the ball that bring each vectorᵀφ closest to its target.
+
+    All are looked for side by side: large weights are read once per step, and not once for each.
+    """
+    search = search._replace(num_draws=1)
+
+    def closest(vector: Float[Array, " p"], target: Float[Array, ""]) -> Float[Array, " d"]:
+        squared = lambda point: -jnp.square(vector @ of_word(point) - target)  # noqa: E731
+        return search.ascend(squared, word, key).best
+
+    return jax.vmap(closest)(vectors, targets)
 
 
 #: Called once for each kind of map and not operation by operation.

@@ -111,5 +111,8 @@ def _named(outputs: Any) -> dict[Any, Any]:
 
 
 def _described(value: Any) -> str:
-    shape = getattr(value, "shape", None)
-    return type(value).__name__ if shape is None else str(tuple(shape))
+    """Its shape, in which PyTorch has a symbol for the number of examples."""
+    if not hasattr(value, "shape"):
+        return type(value).__name__
+    sizes = [str(size) if isinstance(size, int) else "n" for size in value.shape]
+    return f"({', '.join(sizes)})"

@@ -12,9 +12,11 @@ numbers that it holds are those of the moment of the export.
 import functools
 import importlib
 import inspect
+import io
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
@@ -199,16 +201,23 @@ def array_of(tensor: Any) -> np.ndarray:
 
 @contextmanager
 def _exporting(torch: Any) -> Iterator[None]:
-    """No gradients, no fused operation of nn.TransformerEncoder, and no warnings of PyTorch's."""
-    mha = torch.backends.mha
-    fast = mha.get_fastpath_enabled()
+    """No gradients, no fused operation of nn.TransformerEncoder, and nothing printed on the way."""
+    mha, logger = torch.backends.mha, logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    fast, level = mha.get_fastpath_enabled(), logger.level
     mha.set_fastpath_enabled(False)
+    # PyTorch prints graphs before it raises; the error has it all in one line.
+    logger.setLevel(logging.CRITICAL)
+    unseen = io.StringIO()
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with (
+            warnings.catch_warnings(), torch.no_grad(), redirect_stdout(unseen),
+            redirect_stderr(unseen),
+        ):  # fmt: skip
             warnings.simplefilter("ignore")
             yield
     finally:
         mha.set_fastpath_enabled(fast)
+        logger.setLevel(level)
 
 
 @functools.cache

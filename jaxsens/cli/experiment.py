@@ -1,17 +1,41 @@
 """What the command line needs of an experiment: the names that its package must have.
 
-An experiment is a folder of `experiments/` whose `__init__.py` has them. Its docstring is shown by
-`--exp list` (the first line) and `--exp NAME --help`; it has the command, the time and the result
-to expect.
+An experiment is a folder of `experiments/` whose `__init__.py` has them, and may have `PAPERS`, the
+papers that its report asks to cite. Its docstring is shown by `--exp list` (the first line) and
+`--exp NAME --help`; it has the command, the time and the result to expect.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
-from jaxsens.cli.config import ExperimentConfig
+from jaxsens.cli.config import ExperimentConfig, Preset
+from jaxsens.reporting.papers import Paper
+from jaxsens.reporting.progress import on_terminal
 from jaxsens.reporting.results import Findings
 from jaxsens.reporting.run_folder import RunFolder
+
+
+def papers_of(experiment: "Experiment") -> tuple[Paper, ...]:
+    """The papers that an experiment is about, for its report; it may name none."""
+    return tuple(getattr(experiment, "PAPERS", ()))
+
+
+def cost_of(experiment: "Experiment", preset: str, config: ExperimentConfig) -> str | None:
+    """What to expect of a run that takes longer than a minute, in one line; None for shorter ones.
+
+    A cost in seconds is that of a short run. With other flags than the preset's, only the preset's
+    own cost is known, which is for whoever looks on.
+    """
+    cost = experiment.COST[preset]
+    if re.search(r"\bseconds?\b", cost):
+        return None
+    if config == experiment.PRESETS[preset].filled(cast(Preset, preset)):
+        return f"this takes longer than a minute: {cost}"
+    if not on_terminal():
+        return None
+    return f"preset {preset} takes longer than a minute: {cost}; with your flags more or less"
 
 
 @runtime_checkable

@@ -21,6 +21,7 @@ from jaxsens.cli.bounds import Declared, FolderName, declared_fields
 from jaxsens.cli.config import ConfigError
 from jaxsens.cli.discovery import canonical_name, experiment_names
 from jaxsens.cli.experiment import Experiment
+from jaxsens.cli.help_text import help_text
 from jaxsens.cli.wording import nearest, shown
 from jaxsens.core import storage
 
@@ -28,6 +29,8 @@ from jaxsens.core import storage
 Given = Mapping[str, Sequence[str]]
 # As long as a path may be.
 _LONGEST_WORD = 4096
+#: Short for.
+_ALIASES = {"-h": "--help", "--seeds": "--num-seeds"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +131,8 @@ def split(arguments: Sequence[str], first: str = "--exp NAME") -> Given:
             )
         if argument.startswith("--") or argument == "-h":
             flag, equals, value = argument.partition("=")
-            flag = "--help" if flag == "-h" else flag.replace("_", "-")
+            flag = flag.replace("_", "-")
+            flag = _ALIASES.get(flag, flag)
             if flag in given:
                 raise ValueError(f"{flag} is given twice; give it once")
             words = given[flag] = [value] if equals else []
@@ -164,8 +168,12 @@ def experiment_name(given: Given) -> str | None:
 def parse(experiment: Experiment, given: Given) -> tuple[Options, Any]:
     """Options and config from the flags; ValueError, in one line, for bad ones."""
     check_flags(Options, experiment.Config, given)
-    default = experiment.PRESETS[given.get("--preset", ["quick"])[0]]
+    preset = given.get("--preset", ["quick"])[0]
+    default = experiment.PRESETS[preset]
     name = canonical_name(given["--exp"][0])
+    if "--help" in given:
+        print(help_text(name, experiment, Options, preset))
+        raise SystemExit(0)
     options, config = parse_fields(
         Options(exp="", preset="quick"),
         default,

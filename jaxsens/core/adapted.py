@@ -12,6 +12,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 Function = TypeVar("Function", bound=Callable)
 
 #: (where a base class is defined, its name): the adapter of its models. Keras comes before PyTorch,
@@ -57,7 +59,7 @@ def framework_of(model: Any) -> str | None:
 
 
 def takes_models(function: Function) -> Function:
-    """Lets `f(apply_fn, params, x, …)` be called as `f(model, x, …)` too.
+    """Lets `f(apply_fn, params, x, …)` be called as `f(model, x, …)`, and with PyTorch's tensors.
 
     Args:
       function: takes a function and its parameters as its first two arguments.
@@ -71,18 +73,36 @@ def takes_models(function: Function) -> Function:
 
     @functools.wraps(function)
     def unpacked(*args: Any, **kwargs: Any) -> Any:
+        kwargs = {name: _without_tensors(value) for name, value in kwargs.items()}
         if not args:
             return function(**kwargs)
-        model, *others = args
+        model, *others = args[0], *map(_as_array, args[1:])
         if not isinstance(model, Adapted):
             adapter = framework_of(model)
             if adapter is None:
-                return function(*args, **kwargs)
+                return function(model, *others, **kwargs)
             # By name: rooms import only from rooms before them, and this one is needed by few.
             model = getattr(importlib.import_module("jaxsens.adapters"), adapter)(model)
         return function(*model, *others, **kwargs)
 
     return unpacked  # type: ignore[return-value]
+
+
+def _as_array(value: Any) -> Any:
+    """A tensor of PyTorch as an array of NumPy; anything else as it is."""
+    if not any(
+        kind.__module__ == "torch" and kind.__name__ == "Tensor" for kind in type(value).__mro__
+    ):
+        return value
+    tensor = value.detach().cpu()
+    return np.asarray(tensor.float() if "bfloat16" in str(tensor.dtype) else tensor)
+
+
+def _without_tensors(value: Any) -> Any:
+    """The same, also inside a dict, as a context may be."""
+    if isinstance(value, dict):
+        return {name: _as_array(each) for name, each in value.items()}
+    return _as_array(value)
 
 
 def _is_hashable(value: Any) -> bool:

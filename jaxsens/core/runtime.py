@@ -14,7 +14,7 @@ import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jaxlib.xla_client
@@ -25,8 +25,21 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxsens.core.memory import physical_bytes
 from jaxsens.core.scalars import as_list, one_line
 
-#: Matrix products of every measurement run in full float32.
-PRECISION = "highest"
+#: Matrix products of every measurement run in full float32, unless it is told otherwise.
+PRECISION: "Precision" = "highest"
+#: How a platform multiplies matrices of float32; see `product_rounding`.
+PRECISIONS = ("highest", "high", "default")
+Precision = Literal["highest", "high", "default"]
+
+#: The relative rounding error of products, by platform and precision, where it is not float32's:
+#: a GPU rounds operands to TensorFloat-32 (10 bits of mantissa); a TPU to bfloat16 (7 bits), or to
+#: the sum of two of them ("high", three products, 15 bits). A CPU always takes float32.
+_PRODUCT_ROUNDING = {
+    ("gpu", "high"): 2.0**-10,
+    ("gpu", "default"): 2.0**-10,
+    ("tpu", "high"): 2.0**-15,
+    ("tpu", "default"): 2.0**-7,
+}
 
 #: The most calls that run at the same time: each holds memory.
 MAX_CONCURRENT_CALLS = 8
@@ -36,24 +49,41 @@ SPLIT = PartitionSpec(AXIS)
 REPLICATED = PartitionSpec()
 
 
-def keep_compiled_programs() -> None:
-    """Keeps programs that took long to compile in the user's cache folder, for later runs.
+def keep_compiled_programs(folder: str | os.PathLike[str] | None = None) -> None:
+    """Keeps programs that took long to compile in a folder, for later processes.
 
-    JAX's own variable `JAX_COMPILATION_CACHE_DIR` names another folder. A user without a home
-    folder has no cache. A program that cannot be read is compiled and stored again.
+    Compiling is most of a short measurement: call this once, before the first, and the next process
+    that measures the same model in the same way starts without it. The command line does so by
+    itself.
+
+        jaxsens.keep_compiled_programs()
+        est = jaxsens.sensitivity(...)
+
+    What is kept is JAX's own cache of compiled programs, those of other libraries included; JAX
+    decides by `jax_persistent_cache_min_compile_time_secs`, by default 1 s, which are worth it. A
+    program that cannot be read is compiled and stored again.
+
+    Args:
+      folder: where; default what JAX was told by `JAX_COMPILATION_CACHE_DIR`, else
+        `jaxsens/programs` in the user's cache folder. A user without a home folder has none.
     """
-    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
+    if folder is not None:
+        jax.config.update("jax_compilation_cache_dir", os.fspath(folder))
+    elif getattr(jax.config, "jax_compilation_cache_dir", None) is None:
         try:
             cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         except RuntimeError:
             return
         jax.config.update("jax_compilation_cache_dir", str(cache / "jaxsens" / "programs"))
     shown = warnings.showwarning
+    if getattr(shown, "forgets_damaged_programs", False):
+        return
 
     def show(message: Warning | str, *where: Any, **more: Any) -> None:
         if not _forget_damaged_program(str(message)):
             shown(message, *where, **more)
 
+    show.forgets_damaged_programs = True  # type: ignore[attr-defined]
     warnings.showwarning = show
 
 
@@ -102,10 +132,17 @@ def global_mesh() -> Mesh:
 def device_bytes(mesh: Mesh) -> int:
     """The memory of one device of this process; devices of a CPU share that of the machine."""
     mine = [device for device in mesh.devices.flat if device.process_index == jax.process_index()]
-    stats = (mine[0].memory_stats() if mine else None) or {}
-    if "bytes_limit" in stats:
-        return int(stats["bytes_limit"])
-    return physical_bytes() // max(1, len(mine))
+    return _reported_bytes(mine) or physical_bytes() // max(1, len(mine))
+
+
+def accelerator_bytes(mesh: Mesh) -> int | None:
+    """The memory of one device that is no CPU, as its allocator says; None if it does not."""
+    return _reported_bytes(list(mesh.local_devices))
+
+
+def _reported_bytes(devices: list[Any]) -> int | None:
+    stats = (devices[0].memory_stats() if devices else None) or {}
+    return int(stats["bytes_limit"]) if "bytes_limit" in stats else None
 
 
 def num_concurrent_calls(mesh: Mesh) -> int:
@@ -321,6 +358,19 @@ def _host_bounds(num_examples: int) -> list[int]:
     """Where each process's share starts, and the end of the last one."""
     num = jax.process_count()
     return [num_examples * process // num for process in range(num + 1)]
+
+
+def product_rounding(platform: str) -> float:
+    """The relative rounding error of matrix products at the precision that now holds.
+
+    0 for full float32, whose own rounding every dtype tells.
+
+    >>> with jax.default_matmul_precision("default"):
+    ...     product_rounding("cpu"), product_rounding("tpu")
+    (0.0, 0.0078125)
+    """
+    precision = getattr(jax.config, "jax_default_matmul_precision", None)
+    return _PRODUCT_ROUNDING.get((platform, precision or "default"), 0.0)
 
 
 def device_kind(mesh: Mesh) -> str:

@@ -68,6 +68,18 @@ def one_line(value: Any) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
+def checked_choice(name: str, value: Any, choices: tuple[str, ...]) -> Any:
+    """The value, if it is one of these words; ValueError otherwise.
+
+    >>> checked_choice("population", "fixed", ("sample", "fixed"))
+    'fixed'
+    """
+    if isinstance(value, str) and value in choices:
+        return value
+    listed = ", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}"
+    raise ValueError(f"{name} must be {listed}; got {one_line(value)}")
+
+
 def as_list(value: Any) -> list[Any] | None:
     """The items of anything that can be iterated over, or None for what cannot."""
     try:

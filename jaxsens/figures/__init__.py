@@ -1,4 +1,4 @@
-"""The figures of the papers, drawn from numbers and saved as PNG and PDF.
+"""The figures of the papers, drawn from numbers and saved as PNG, PDF and CSV.
 
 Every function returns a matplotlib ``Figure``. The same numbers give the same bytes with the same
 version of matplotlib. Sensitivity and accuracy are fractions in [0, 1] everywhere; percentages
@@ -7,8 +7,16 @@ would be drawn off scale.
 
 from jaxsens.figures.bar_charts import bars, grouped_bars
 from jaxsens.figures.cost_growth import growth
-from jaxsens.figures.curves import Band, Curve, bands, panels, training_curves
+from jaxsens.figures.curves import (
+    Band,
+    Curve,
+    bands,
+    panels,
+    sensitivity_paths,
+    training_curves,
+)
 from jaxsens.figures.heatmaps import patch_heatmaps
+from jaxsens.figures.plotted_numbers import csv_of
 from jaxsens.figures.scatter_plot import scatter
 from jaxsens.figures.style import PALETTE, save
 
@@ -18,11 +26,13 @@ __all__ = [
     "Curve",
     "bands",
     "bars",
+    "csv_of",
     "grouped_bars",
     "growth",
     "panels",
     "patch_heatmaps",
     "save",
     "scatter",
+    "sensitivity_paths",
     "training_curves",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -66,7 +67,8 @@ def bars(
         _write_above(axes, x, high, f"{value:.{digits}f}", "#222222")
         if published is not None:
             x = i + 0.52 * width
-            axes.bar(x, published, width, facecolor="white", edgecolor=color, hatch="////")
+            look: dict[str, Any] = {"facecolor": "white", "edgecolor": color, "hatch": "////"}
+            axes.bar(x, published, width, label="_paper", **look)
             _write_above(axes, x, published, f"{published:.{digits}f}", GREY)
     axes.set_xticks(range(len(labels)), [label.replace(" ", "\n", 1) for label in labels])
     axes.tick_params(axis="x", length=0)

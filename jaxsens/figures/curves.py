@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -87,7 +88,7 @@ def training_curves(
             curve.epochs, curve.low, curve.high, color=look["color"], alpha=0.18, linewidth=0
         )
         if curve.paper is not None:
-            _mark_right_edge(right, curve.paper, look["color"])
+            _mark_right_edge(right, curve.paper, look["color"], f"{curve.label}, paper")
     papers = [curve.paper for curve in curves if curve.paper is not None]
     for axes, label in ((left, accuracy_label), (right, sensitivity_label)):
         axes.set(xlabel="Epoch", ylabel=label)
@@ -105,6 +106,45 @@ def training_curves(
     num_rows = math.ceil(len(handles) / 4)
     num_columns = math.ceil(len(handles) / num_rows)
     fig.legend(handles=handles, loc="outside lower center", ncols=num_columns)
+    return fig
+
+
+@styled
+def sensitivity_paths(
+    paths: Mapping[str, Sequence[tuple[Numbers, Numbers]]], *, at: float | None = None
+) -> Figure:
+    """Sensitivity against training accuracy, as models train.
+
+    Args:
+      paths: for every model, the accuracies and the sensitivities of each of its trainings, in the
+        order of their epochs; the order of the models fixes the colours.
+      at: an accuracy to mark, at which models are compared.
+
+    Returns:
+      One panel; a dot ends each path.
+
+    Raises:
+      ValueError: there is no path.
+
+    Example:
+      >>> len(sensitivity_paths({"ViT": [([0.5, 0.9], [0.2, 0.1])]}, at=0.8).axes)
+      1
+    """
+    if not any(paths.values()):
+        raise ValueError("expected at least one path, got none")
+    fig = new_figure(5.6, 3.6)
+    axes = fig.subplots()
+    for i, (label, trainings) in enumerate(paths.items()):
+        for number, (accuracy, sensitivity) in enumerate(trainings):
+            look = look_of(i, len(accuracy))
+            axes.plot(accuracy, sensitivity, label=None if number else label, **look)
+            axes.plot(accuracy[-1:], sensitivity[-1:], marker="o", color=look["color"])
+    if at is not None:
+        axes.axvline(at, color=GREY, linestyle=":", zorder=0)
+    axes.set(xlabel="Training accuracy", ylabel="Sensitivity")
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_ylim(bottom=0.0)
+    fig.legend(loc="outside lower center", ncols=min(4, len(paths)))
     return fig
 
 
@@ -243,7 +283,12 @@ def bands(
     return fig
 
 
-def _mark_right_edge(axes: Axes, value: float, color: str) -> None:
-    place = axes.get_yaxis_transform()
-    axes.plot([0.9, 1.0], [value, value], color=color, linestyle="--", transform=place)
-    axes.plot([1.02], [value], "<", color=color, markersize=6, clip_on=False, transform=place)
+def _mark_right_edge(axes: Axes, value: float, color: str, label: str) -> None:
+    # Labels that begin with "_" are in no legend, but in the figure's CSV.
+    look: dict[str, Any] = {
+        "color": color,
+        "transform": axes.get_yaxis_transform(),
+        "label": f"_{label}",
+    }
+    axes.plot([0.9, 1.0], [value, value], linestyle="--", **look)
+    axes.plot([1.02], [value], "<", markersize=6, clip_on=False, **look)

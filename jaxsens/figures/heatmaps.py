@@ -10,6 +10,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from jaxsens.figures.plotted_numbers import keep_values
 from jaxsens.figures.style import GREY, new_figure, styled
 
 
@@ -54,9 +55,11 @@ def patch_heatmaps(
             rows, columns = values[i].shape
             pixels = np.ix_(np.arange(height) * rows // height, np.arange(width) * columns // width)
             # Multiplied, not blended: the colour keeps its hue and the picture stays a hint.
-            axes.imshow(
+            shown = axes.imshow(
                 scale.to_rgba(values[i][pixels])[..., :3] * (0.72 + 0.28 * grey[i])[..., None]
             )
+            row = str(i + 1) if row_labels is None else row_labels[i]
+            keep_values(shown, values[i], f"{label}, {row}")
             lines = {"color": "white", "linewidth": 0.5, "alpha": 0.7}
             axes.vlines(np.arange(1, columns) * width / columns - 0.5, -0.5, height - 0.5, **lines)
             axes.hlines(np.arange(1, rows) * height / rows - 0.5, -0.5, width - 0.5, **lines)

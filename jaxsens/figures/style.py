@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from jaxsens.core import storage
+from jaxsens.figures.plotted_numbers import csv_of
 
 #: Colours that people with colour blindness can tell apart (Okabe and Ito).
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -66,7 +67,9 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def save(fig: Figure, folder: PurePath | str, name: str) -> PurePath:
-    """Writes ``name.png`` (150 dpi) and ``name.pdf``, byte-identical for identical numbers.
+    """Writes ``name.png`` (150 dpi), ``name.pdf`` and, with the numbers drawn, ``name.csv``.
+
+    The files are byte-identical for identical numbers.
 
     Args:
       fig: a figure of this module, or any other.
@@ -87,6 +90,8 @@ def save(fig: Figure, folder: PurePath | str, name: str) -> PurePath:
             buffer = io.BytesIO()
             fig.savefig(buffer, format=file_format, dpi=150, metadata=fields)
             place.write(f"{name}.{file_format}", buffer.getvalue())
+        if numbers := csv_of(fig):
+            place.write(f"{name}.csv", f"{numbers}\n")
     return place.location / f"{name}.png"
 
 

@@ -39,6 +39,8 @@ class Costs:
       clean_bytes: of the clean values that edits of an example take.
       rounding: the relative rounding error of the coarsest numbers of the model.
       all_bytes: of all intermediates of one edit together, as its gradient keeps them.
+      clean: operations of one clean pass with all that edits take from it.
+      edit: operations of one edit without its share of that.
     """
 
     plain: float
@@ -48,6 +50,8 @@ class Costs:
     clean_bytes: int
     rounding: float
     all_bytes: int
+    clean: float
+    edit: float
 
     @property
     def worthwhile(self) -> bool:
@@ -56,8 +60,9 @@ class Costs:
 
 
 def count_costs(
-    apply_fn: Callable, params: Any, x: Any, context: Any, grid: Grid, samples: int, platform: str
-) -> Costs:
+    apply_fn: Callable, params: Any, x: Any, context: Any, grid: Grid, samples: int, platform: str,
+    group_counts: tuple[int, ...] = _NUM_GROUPS,
+) -> Costs:  # fmt: skip
     """Counts operations, without compiling anything.
 
     Args:
@@ -68,17 +73,19 @@ def count_costs(
       grid: where windows lie.
       samples: edits of each position, which share what depends on the position alone.
       platform: cpu, gpu or tpu.
+      group_counts: into how many groups positions may be cut.
     """
     leaves, tree = jax.tree.flatten((as_shapes(params), x, context))
-    return _costs(apply_fn, tuple(leaves), tree, grid, samples, platform)  # type: ignore[arg-type]
+    shapes = tuple(leaves)
+    return _costs(apply_fn, shapes, tree, grid, samples, platform, group_counts)  # type: ignore[arg-type]
 
 
 @functools.lru_cache(maxsize=64)
-def _costs(apply_fn, leaves, tree, grid, samples, platform) -> Costs:
+def _costs(apply_fn, leaves, tree, grid, samples, platform, group_counts) -> Costs:
     params, x, context = jax.tree.unflatten(tree, leaves)
     found: list[Costs] = []
     num = 0
-    for num_position_groups in _NUM_GROUPS:
+    for num_position_groups in group_counts:
         # Asked before the model is traced, which takes long.
         if num_position_groups > 1 and num < 4 * num_position_groups:
             continue
@@ -102,7 +109,17 @@ def _costs(apply_fn, leaves, tree, grid, samples, platform) -> Costs:
         each = (total + once) / edits
         edit_bytes, all_bytes = (-(-size // samples) for size in (widest, together))
         found.append(
-            Costs(plain, each, num_position_groups, edit_bytes, kept, program.rounding, all_bytes)
+            Costs(
+                plain,
+                each,
+                num_position_groups,
+                edit_bytes,
+                kept,
+                program.rounding,
+                all_bytes,
+                clean=once,
+                edit=total / edits,
+            )
         )
     best = found[0]
     for other in found[1:]:

@@ -9,7 +9,7 @@ from jaxsens.measurement._occlusion import occlusion
 from jaxsens.measurement._sensitivity import sensitivity
 from jaxsens.measurement._sharpness import sharpness
 from jaxsens.measurement._worst_case import worst_case
-from jaxsens.measurement.comparison import Difference, compare
+from jaxsens.measurement.comparison import Difference, changed_draws, compare
 from jaxsens.measurement.estimate import SensitivityEstimate
 from jaxsens.measurement.explanation import Explanation, explain
 from jaxsens.measurement.metrics import (
@@ -34,6 +34,7 @@ __all__ = [
     "SharpnessEstimate",
     "WorstCaseEstimate",
     "blowup",
+    "changed_draws",
     "compare",
     "explain",
     "label_flip",

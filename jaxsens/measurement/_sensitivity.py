@@ -26,6 +26,7 @@ from jaxtyping import Array, ArrayLike, PRNGKeyArray
 from jaxsens.core import runtime
 from jaxsens.core.adapted import takes_models
 from jaxsens.core.notices import renamed_keyword
+from jaxsens.core.scalars import checked_choice
 from jaxsens.measurement import arguments, exhaustive, metrics, random_positions
 from jaxsens.measurement.batches import is_batches, measure_batches
 from jaxsens.measurement.estimate import Provenance, SensitivityEstimate
@@ -33,6 +34,9 @@ from jaxsens.measurement.half_precision import near_ties
 from jaxsens.measurement.jobs import ApplyFn, Measurement, MeasurementJob, ProgressCallback
 from jaxsens.measurement.preparation import prepare_job
 from jaxsens.perturbations.perturbation import Perturbation
+
+#: What an interval may speak of.
+POPULATIONS = ("sample", "fixed")
 
 
 @takes_models
@@ -56,6 +60,8 @@ def sensitivity(
     devices: Sequence[jax.Device] | None = None,
     progress: ProgressCallback | None = None,
     check: bool = True,
+    population: Literal["sample", "fixed"] = "sample",
+    precision: runtime.Precision = runtime.PRECISION,
 ) -> SensitivityEstimate:
     """Sensitivity of a model to a random change of one window of its input, with its error bar.
 
@@ -82,7 +88,7 @@ def sensitivity(
         pytree of (n, …) arrays. If given, the model is called as `apply_fn(params, x, context)`.
       mask: (n, T), true at the positions to measure; default all.
       positions: "all" is the definition above. "random" draws S positions per example at random
-        instead: the same quantity, for 2·S passes per example instead of T·S + 1.
+        instead: the same quantity, for S + 1 passes per example instead of T·S + 1.
       tolerance: draw (example, position, noise) at random until half the length of the 95 %
         interval is at most this. If that would cost more than positions="all", or cannot be
         reached with so many examples, all positions are measured instead, as the result says.
@@ -93,9 +99,9 @@ def sensitivity(
       incremental: whether what an edit cannot reach is computed once per example instead of once
         per edit: the same outputs within rounding. "auto" does so if it saves a quarter of the
         operations; True insists, and raises if the model cannot be mapped over edits; False takes a
-        whole forward pass for every edit. Random positions always take whole passes. Whole passes
-        decide every draw that rounding might decide (outputs within ε^¾ of a tie: 6e-6 of their
-        size in float32, 0.03 in bfloat16) or whose numbers are not finite or cancel. They also
+        whole forward pass for every edit. So for random positions, by a count of their own. Whole
+        passes decide every draw that rounding might decide (outputs within ε^¾ of a tie: 6e-6 of
+        their size in float32, 0.03 in bfloat16) or whose numbers are not finite or cancel. They
         check up to 64 edits of every measurement: if one is wrong by more than 3√ε, a warning says
         so, all edits take whole passes, and `provenance.self_check` is "failed". A metric of your
         own that jumps is decided in this way only if it says where it jumps (`jumps_within`).
@@ -106,6 +112,13 @@ def sensitivity(
       progress: called now and then with (examples or draws done, all of them, running mean).
       check: whether to refuse a model whose output for an example depends on the rest of its batch
         (dropout, BatchNorm in training mode). Each model is checked once, in a few passes.
+      population: what the interval speaks of: the distribution that the examples came from
+        ("sample"), or the n examples themselves ("fixed"), such as the training set of the
+        definition. Then only the noise and the examples that a tolerance left out make an error:
+        the interval is shorter, and a tolerance needs fewer draws.
+      precision: of matrix products. "highest" is full float32. "high" and "default" are faster on
+        a GPU (TensorFloat-32) and on a TPU (three products of bfloat16, or one); a CPU knows
+        float32 alone. `jaxsens.changed_draws` says how many draws that changes.
 
     Returns:
       The estimate. Every process of a multi-host job returns the whole.
@@ -128,12 +141,13 @@ def sensitivity(
     started = time.perf_counter()
     tolerance = arguments.checked_tolerance(tolerance)
     positions = arguments.checked_positions(positions, tolerance)
+    population = checked_choice("population", population, POPULATIONS)
     if is_batches(x):
         _check_batches(perturbation, positions, context, mask, example_ids)
         of_block = functools.partial(
             sensitivity, apply_fn, params, perturbation=perturbation, num_samples=num_samples,
             key=key, metric=metric, incremental=incremental, chunk_bytes=chunk_bytes,
-            devices=devices, check=check,
+            devices=devices, check=check, population=population, precision=precision,
         )  # fmt: skip
         whole = measure_batches(x, of_block, progress)
         took = time.perf_counter() - started
@@ -141,16 +155,17 @@ def sensitivity(
     job = prepare_job(
         apply_fn, params, x, perturbation, num_samples, key=key, context=context, mask=mask,
         metric=metric, example_ids=example_ids, incremental=incremental, chunk_bytes=chunk_bytes,
-        devices=devices, progress=progress, check=check,
+        devices=devices, progress=progress, check=check, precision=precision,
+        at_random=positions == "random",
     )  # fmt: skip
-    with jax.default_matmul_precision(runtime.PRECISION):
+    with jax.default_matmul_precision(job.precision):
         if tolerance is not None:
-            (measured,) = random_positions.measure_within([job], tolerance)
+            (measured,) = random_positions.measure_within([job], tolerance, population)
         elif positions == "random":
             (measured,) = random_positions.measure_random([job])
         else:
             measured = exhaustive.measure_all(job)
-    return as_estimate(job, measured, tolerance, time.perf_counter() - started)
+    return as_estimate(job, measured, tolerance, time.perf_counter() - started, population)
 
 
 def _check_batches(
@@ -177,7 +192,11 @@ def _check_batches(
 
 
 def as_estimate(
-    job: MeasurementJob, measured: Measurement, tolerance: float | None, seconds: float
+    job: MeasurementJob,
+    measured: Measurement,
+    tolerance: float | None,
+    seconds: float,
+    population: Literal["sample", "fixed"],
 ) -> SensitivityEstimate:
     """The estimate that a measured job gives; ValueError if the metric left its bounds."""
     spec = job.spec
@@ -194,7 +213,7 @@ def as_estimate(
             positions=measured.positions,
             tolerance=tolerance,
             seed=job.seed,
-            precision=runtime.PRECISION,
+            precision=job.precision,
             device=runtime.device_kind(job.mesh),
             num_devices=job.mesh.size * jax.process_count(),
             seconds=seconds,
@@ -204,5 +223,7 @@ def as_estimate(
             self_check=measured.self_check,
             layout=tuple(int(side) for side in spec.perturbation.grid.layout(job.x.shape[1:])),
             near_ties=near_ties(job),
+            population=population,
+            population_size=int(job.mask.any(axis=1).sum()) if population == "fixed" else None,
         ),
     )

@@ -24,10 +24,10 @@ from jaxtyping import Array, ArrayLike, Int, PRNGKeyArray
 
 from jaxsens.core import runtime
 from jaxsens.core.adapted import takes_models
-from jaxsens.core.scalars import whole_number
+from jaxsens.core.scalars import checked_choice, whole_number
 from jaxsens.core.user_code import user_call
 from jaxsens.measurement import arguments, lookups, model_arguments
-from jaxsens.measurement.batching import byte_budget, make_plan, max_batch_within, to_compile
+from jaxsens.measurement.batching import device_budget, make_plan, max_batch_within, to_compile
 from jaxsens.measurement.independence import check_examples_independence
 from jaxsens.measurement.jobs import ApplyFn, ProgressCallback
 from jaxsens.measurement.sharpness_estimate import SharpnessEstimate, SharpnessProvenance
@@ -58,6 +58,7 @@ def sharpness(
     devices: Sequence[jax.Device] | None = None,
     progress: ProgressCallback | None = None,
     check: bool = True,
+    precision: runtime.Precision = runtime.PRECISION,
 ) -> SharpnessEstimate:
     """How far random noise on a model's weights changes its output, with error bars.
 
@@ -98,6 +99,7 @@ def sharpness(
       progress: called now and then with (perturbed passes done, all of them, running mean of the
         flips).
       check: whether to refuse a model whose output for an example depends on the rest of its batch.
+      precision: of matrix products, as in `sensitivity`.
 
     Returns:
       The estimate: `.flips`, `.l1`, `.squared` and, with y, `.loss`, each with `.mean`, `.ci()` and
@@ -124,6 +126,7 @@ def sharpness(
     arguments.check_progress(progress)
     model_arguments.check_params(params)
     check = arguments.checked_check(check)
+    precision = checked_choice("precision", precision, runtime.PRECISIONS)
     selected = weight_noise.select(params, mask)
     num_draws = whole_number("num_samples", num_samples)
     fixed_batch: int | None = whole_number("perturbed_batch", perturbed_batch)
@@ -134,10 +137,10 @@ def sharpness(
     labels = None if y is None else _checked_labels(y, len(x), num_classes)
 
     mesh = runtime.local_mesh(devices)
-    budget = byte_budget(chunk_bytes, runtime.platform(mesh))
+    budget = device_budget(chunk_bytes, mesh, params)
     example = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
     max_batch = max_batch_within(budget.widest, apply_fn, params, example)
-    with jax.default_matmul_precision(runtime.PRECISION):
+    with jax.default_matmul_precision(precision):
         job = SharpnessJob(
             spec=SharpnessSpec(to_compile(apply_fn, params, example), perturbed_apply_fn, selected),
             noise=perturbation,
@@ -163,7 +166,7 @@ def sharpness(
             num_weights=weight_noise.num_weights(params, selected),
             perturbed_apply_fn=_name_of(perturbed_apply_fn),
             seed=tuple(int(word) for word in np.ravel(jax.random.key_data(key))),
-            precision=runtime.PRECISION,
+            precision=precision,
             device=runtime.device_kind(mesh),
             num_devices=mesh.size * jax.process_count(),
             seconds=time.perf_counter() - started,

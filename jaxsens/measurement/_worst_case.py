@@ -28,7 +28,7 @@ from jaxsens.core.adapted import takes_models
 from jaxsens.core.scalars import as_list, as_whole, one_line, whole_number
 from jaxsens.core.user_code import user_call
 from jaxsens.measurement import arguments, metrics
-from jaxsens.measurement.batching import byte_budget, max_gradient_batch
+from jaxsens.measurement.batching import device_budget, max_gradient_batch
 from jaxsens.measurement.jobs import ApplyFn, MeasurementJob, ProgressCallback
 from jaxsens.measurement.preparation import prepare_job
 from jaxsens.measurement.search import SearchJob, SearchResult, search_all
@@ -61,6 +61,7 @@ def worst_case(
     devices: Sequence[jax.Device] | None = None,
     progress: ProgressCallback | None = None,
     check: bool = True,
+    precision: runtime.Precision = runtime.PRECISION,
 ) -> WorstCaseEstimate:
     """The largest change of the output that a move of one window inside a ball was found to make.
 
@@ -98,6 +99,7 @@ def worst_case(
       progress: called now and then with (cells done, all of them, mean of their changes), a cell
         being one position of one example.
       check: whether to refuse a model whose output for an example depends on the rest of its batch.
+      precision: of matrix products, as in `sensitivity`.
 
     Returns:
       The estimate: `.changes` (n, P) and `.windows` (n, P, …) at the P positions, the largest of
@@ -134,15 +136,15 @@ def worst_case(
         apply_fn, params, x, perturbation, num_starts, key=key, context=context,
         mask=_only(mask, searched), metric=metric, example_ids=example_ids,
         incremental=incremental, chunk_bytes=chunk_bytes, devices=devices, progress=progress,
-        check=check, edits_per_sample=min(num_steps, _MANY_STEPS),
+        check=check, precision=precision, edits_per_sample=min(num_steps, _MANY_STEPS),
     )  # fmt: skip
     _check_gradient(job)
-    budget = byte_budget(chunk_bytes, runtime.platform(job.mesh))
+    budget = device_budget(chunk_bytes, job.mesh, job.params)
     inputs = arguments.shapes((job.x, *job.context))
     search = SearchJob(
         job, num_starts, num_steps, max_gradient_batch(budget, apply_fn, job.params, inputs)
     )
-    with jax.default_matmul_precision(runtime.PRECISION):
+    with jax.default_matmul_precision(job.precision):
         result = search_all(search)
     return _as_estimate(search, result, searched, time.perf_counter() - started)
 
@@ -174,7 +176,7 @@ def _as_estimate(
             num_starts=search.num_starts,
             num_steps=search.num_steps,
             seed=job.seed,
-            precision=runtime.PRECISION,
+            precision=job.precision,
             device=runtime.device_kind(job.mesh),
             num_devices=job.mesh.size * jax.process_count(),
             seconds=seconds,

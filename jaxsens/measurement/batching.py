@@ -16,15 +16,33 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
+from jax.sharding import Mesh
 
+from jaxsens.core import runtime
 from jaxsens.core.constants import holds_large, unfolded
 from jaxsens.core.jaxprs import bytes_of, output_bytes
 from jaxsens.core.scalars import as_whole, one_line
 
+#: The memory of the smallest devices in use, for those that do not say theirs: a T4 has 16 GiB, a
+#: TPU v5e 16 GB.
+_SMALLEST_MEMORY = 16 << 30
+
+#: The share of an accelerator's memory, but for the parameters, that intermediates of one call may
+#: take. The other half is for what a call holds beside them: its chunk of examples, that of the
+#: next call, which is sent while it runs, the pool of an edit that borrows from other examples, and
+#: what the allocator cannot give away in one piece.
+_SHARE_OF_MEMORY = 2
+
 #: Bytes that the intermediates of one call may take together. On a CPU every core runs one call;
 #: with 3 MB for the widest intermediate, a sixteenth of the budget, the papers' models were at most
-#: a fifth slower than with the best of 1 to 16 MB.
-DEFAULT_BYTES = {"cpu": 48 << 20, "gpu": 8 << 30, "tpu": 8 << 30}
+#: a fifth slower than with the best of 1 to 16 MB. On an accelerator what counts is that they fit:
+#: from some hundred inputs on a product reads its weights once for more operations than it takes to
+#: read them (benchmarks/accelerator.md), and larger batches only save calls.
+DEFAULT_BYTES = {
+    "cpu": 48 << 20,
+    "gpu": _SMALLEST_MEMORY // _SHARE_OF_MEMORY,
+    "tpu": _SMALLEST_MEMORY // _SHARE_OF_MEMORY,
+}
 
 #: The most examples of one jitted call: enough to hide the cost of calling it, few enough for a
 #: progress bar that moves.
@@ -33,6 +51,16 @@ MAX_CHUNK = 256
 #: The most examples that go through the model together by reuse, where they share what a position
 #: needs of the weights.
 MAX_GROUP = 16
+
+#: By reuse, draws of one example that go through the model together, at random positions.
+DRAWS_AT_ONCE = 4
+
+#: The most draws of an example that share one clean pass.
+MAX_DRAWS = 64
+
+#: By whole passes, examples whose clean outputs are computed together before their draws, and the
+#: most draws of one pass: the last pass of a call is padded to as many.
+_CLEAN_GROUP, _DRAWS_OF_A_PASS = 32, 512
 
 #: From this many groups on, padding the last one costs little.
 _MANY_GROUPS = 4
@@ -112,6 +140,30 @@ def make_reuse_plan(
     return BatchPlan(MAX_CHUNK, group, block, num_position_groups, _even(samples, max_batch))
 
 
+def make_draw_plan(max_batch: int, max_examples: int | None = None) -> BatchPlan:
+    """Cuts draws at random positions into passes; the plan does not depend on their number.
+
+    Args:
+      max_batch: the most edits in one pass.
+      max_examples: the most examples whose clean values are reused at once; None for whole passes.
+
+    Returns:
+      A plan whose block is, by whole passes, the draws of one pass, whichever examples they are of;
+      by reuse, the draws of each example of a group.
+
+    >>> make_draw_plan(100)
+    BatchPlan(chunk=256, group=32, block=100, num_position_groups=0, samples=0)
+    >>> make_draw_plan(100, max_examples=10)
+    BatchPlan(chunk=256, group=10, block=4, num_position_groups=1, samples=1)
+    """
+    if max_examples is None:
+        group, block = min(_CLEAN_GROUP, max_batch), min(_DRAWS_OF_A_PASS, max_batch)
+        return BatchPlan(MAX_CHUNK, group, block)
+    block = min(DRAWS_AT_ONCE, max_batch)
+    group = max(1, min(MAX_GROUP, max_examples, max_batch // block))
+    return BatchPlan(MAX_CHUNK, group, block, num_position_groups=1, samples=1)
+
+
 def make_search_plan(max_batch: int, num_starts: int, num_cells: int) -> BatchPlan:
     """Cuts searches, each of `num_starts` windows at one position, into calls.
 
@@ -186,12 +238,21 @@ class ByteBudget:
         return max(1, min(self.widest // max(1, widest), self.total // 2 // max(1, total)))
 
 
-def byte_budget(num_bytes: Any, platform: str) -> ByteBudget:
+def byte_budget(num_bytes: Any, platform: str, memory: int | None = None) -> ByteBudget:
     """The budget of so many bytes, by default that of the platform.
+
+    Args:
+      num_bytes: what the user asks for, if anything.
+      platform: cpu, gpu or tpu.
+      memory: of an accelerator, beside the model's parameters; None if that is not known.
 
     >>> byte_budget(None, "cpu").widest
     3145728
+    >>> byte_budget(None, "gpu", memory=60 << 30).total >> 30
+    30
     """
+    if num_bytes is None and memory is not None and platform != "cpu":
+        return ByteBudget(max(memory // _SHARE_OF_MEMORY, 1))
     if num_bytes is None:
         return ByteBudget(DEFAULT_BYTES.get(platform, DEFAULT_BYTES["gpu"]))
     whole = as_whole(num_bytes)
@@ -203,6 +264,23 @@ def byte_budget(num_bytes: Any, platform: str) -> ByteBudget:
     if whole < 1:
         raise ValueError(f"chunk_bytes must be positive; got {whole}")
     return ByteBudget(whole)
+
+
+def device_budget(num_bytes: Any, mesh: Mesh, params: Any) -> ByteBudget:
+    """The budget of a call on one device of a mesh, by default by the memory that it has.
+
+    Args:
+      num_bytes: what the user asks for, if anything.
+      mesh: the devices.
+      params: the model's parameters, of which every device has a copy.
+    """
+    platform = runtime.platform(mesh)
+    if platform == "cpu":
+        return byte_budget(num_bytes, platform)
+    memory = runtime.accelerator_bytes(mesh)
+    if memory is not None:
+        memory -= sum(bytes_of(jax.typeof(leaf)) for leaf in jax.tree.leaves(params))
+    return byte_budget(num_bytes, platform, memory)
 
 
 def max_batch_within(num_bytes: int, apply_fn: Callable, params: Any, example: Any) -> int:

@@ -43,16 +43,15 @@ def chunk_totals(
 
     By reuse also some entries of the outputs of the first sample at the positions to probe.
     """
-    totals = functools.partial(_device_totals, spec, plan, runtime.platform(mesh))
+    totals = functools.partial(device_totals, spec, plan, runtime.platform(mesh))
     in_specs = (REPLICATED, SPLIT, SPLIT, SPLIT, SPLIT, SPLIT, REPLICATED, REPLICATED)
     return runtime.over_devices(totals, mesh, in_specs)(
         params, x, context, examples, probes, num_valid, key, pool
     )
 
 
-def _device_totals(
-    spec, plan, platform, params, x, context, examples, probes, num_valid, key, pool
-):
+def device_totals(spec, plan, platform, params, x, context, examples, probes, num_valid, key, pool):
+    """What one device of a platform (cpu, gpu, tpu) does for `chunk_totals`."""
     group_totals: Callable = functools.partial(_group_totals, spec, plan.block)
     if plan.num_position_groups:
         group_totals = functools.partial(_incremental_totals, spec, plan, platform)
@@ -116,6 +115,7 @@ def _incremental_totals(spec, plan, platform, params, x, context, examples, prob
         spec.apply_fn, params, x_shape, context_shapes, spec.perturbation.grid, platform,
         plan.num_position_groups,
     )  # fmt: skip
+    rounding = max(program.rounding, runtime.product_rounding(platform))
     samples, is_sample = _cut(spec.num_samples, plan.samples)
 
     def of_example(x_i, context_i, i, probes_i):
@@ -126,7 +126,7 @@ def _incremental_totals(spec, plan, platform, params, x, context, examples, prob
                 window = spec.edited_window(key, x_i, i, position, sample, pool)
                 edited_output, doubt = program.edit(clean, position_group, index, window)
                 clean_output = program.output(clean)
-                changed = spec.decided_change(clean_output, edited_output, doubt, program.rounding)
+                changed = spec.decided_change(clean_output, edited_output, doubt, rounding)
                 return changed, edited_output
 
             def of_some(some, is_one):

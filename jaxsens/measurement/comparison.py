@@ -22,7 +22,8 @@ from jaxsens.core.intervals import (
     mean_interval,
     two_way_interval,
 )
-from jaxsens.measurement.estimate import FEW_SENSITIVE, SensitivityEstimate
+from jaxsens.measurement.estimate import SensitivityEstimate
+from jaxsens.measurement.notes import FEW_SENSITIVE
 from jaxsens.measurement.sharpness_estimate import Change
 
 Measured = TypeVar("Measured", SensitivityEstimate, Change)
@@ -128,6 +129,46 @@ def compare(a: Measured, b: Measured) -> Difference:
     if difference.ndim == 1:
         difference = difference[there[0]]
     return Difference(difference, difference_bounds(a.bounds))
+
+
+def changed_draws(a: SensitivityEstimate, b: SensitivityEstimate) -> int:
+    """How many draws came out differently in two measurements that made the same draws.
+
+        Σ_i Σ_τ | totals_a(i, τ) - totals_b(i, τ) |
+
+    For one model at two precisions, say: `precision="default"` rounds more than "highest" does, and
+    decides other near-ties. Draws of one cell that changed in both directions cancel, so that it is
+    the least number, and exact with one sample per position.
+
+    Args:
+      a: label flips, measured with some key.
+      b: with the same key, perturbation and samples, of the same examples.
+
+    Raises:
+      ValueError: the two did not make the same draws, or did not count flips.
+
+    >>> import jax, jaxsens
+    >>> x = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
+    >>> noise = jaxsens.Perturbation(jaxsens.Bits(), jaxsens.Gaussian(sigma=1.0))
+    >>> def linear(w, x): return x @ w
+    >>> w, key = np.ones(8, np.float32), jax.random.key(1)
+    >>> full, fast = (jaxsens.sensitivity(linear, w, x, noise, 5, key=key, precision=precision)
+    ...               for precision in ("highest", "default"))
+    >>> jaxsens.changed_draws(full, fast)  # a CPU has one precision
+    0
+    """
+    for name in ("metric", "perturbation", "num_samples", "exact", "seed", "positions"):
+        _check_same(name, getattr(a.provenance, name), getattr(b.provenance, name))
+    if a.provenance.metric != "label_flip":
+        raise ValueError(
+            f"changed_draws counts flips: metric must be 'label_flip'; got {a.provenance.metric!r}"
+        )
+    if not np.array_equal(a.counts, b.counts):
+        raise ValueError(
+            f"cannot count changed draws of different draws: {a.num_draws} in one, {b.num_draws} "
+            "in the other; measure both with positions='all' on the same examples"
+        )
+    return round(float(np.abs(a.totals - b.totals).sum()))
 
 
 def _check_same(name: str, mine: object, theirs: object) -> None:

@@ -19,7 +19,7 @@ from jaxsens.measurement.batching import BatchPlan
 
 #: About how long a call may take where results are kept, and how many calls are timed first: the
 #: program is compiled in the first of them.
-SECONDS_PER_CALL, _NUM_TIMED = 8.0, 2
+SECONDS_PER_CALL, NUM_TIMED = 8.0, 2
 
 #: From the items of a call, the slots of its results and what `Send` gave to those on the host.
 Receive = Callable[[np.ndarray, np.ndarray, Any], Arrays]
@@ -51,9 +51,9 @@ def run_kept_calls(
     """The same, but calls whose results are known are not made again, and long calls are cut.
 
     An interruption loses the calls that are running. So where results are kept, two calls of one
-    group each say how long a group takes, and later calls take about `SECONDS_PER_CALL`. The groups
-    stay the same, and so do the results; several devices deal groups out by the size of a call, so
-    there calls are not cut.
+    group for each device say how long a group takes, and later calls take about `SECONDS_PER_CALL`.
+    Groups stay the same however long the calls are, and so do the results: items that do not fill a
+    group of every device are dealt out in a last call of their own.
 
     Args:
       items: as above.
@@ -69,18 +69,26 @@ def run_kept_calls(
     while len(items) and (found := calls.recall()) is not None:
         known, items = np.split(items, [int(found.pop("num_items"))])
         yield known, found
-    most, seconds = plan.chunk, 0.0
-    if calls.is_kept and mesh.size == 1 and plan.chunk > plan.group:
-        for _ in range(_NUM_TIMED):
-            started = time.perf_counter()
-            first, items = np.split(items, [plan.group])
-            one = [first] if len(first) else []
-            yield from _run_and_keep(one, plan, mesh, send, receive, calls)
-            seconds = time.perf_counter() - started
-        most = plan.group * max(1, int(SECONDS_PER_CALL / max(seconds, 1e-9)))
-    smaller = dataclasses.replace(plan, chunk=min(most, plan.chunk) // plan.group * plan.group)
-    left = pieces(items, smaller, mesh.size, runtime.num_concurrent_calls(mesh))
+    num_concurrent = runtime.num_concurrent_calls(mesh)
+    if not calls.is_kept:
+        left = pieces(items, plan, mesh.size, num_concurrent)
+        yield from _run_and_keep(left, plan, mesh, send, receive, calls)
+        return
+    unit, most = plan.group * mesh.size, plan.chunk // plan.group
+    for _ in range(NUM_TIMED if most > 1 else 0):
+        started = time.perf_counter()
+        first, items = np.split(items, [unit])
+        yield from _run_and_keep([first] if len(first) else [], plan, mesh, send, receive, calls)
+        most = min(plan.chunk // plan.group, groups_per_call(time.perf_counter() - started))
+    smaller = dataclasses.replace(plan, chunk=most * plan.group)
+    whole, rest = np.split(items, [len(items) // unit * unit])
+    left = pieces(whole, smaller, mesh.size, num_concurrent) + ([rest] if len(rest) else [])
     yield from _run_and_keep(left, plan, mesh, send, receive, calls)
+
+
+def groups_per_call(seconds: float) -> int:
+    """How many groups a call may have, if one takes so long."""
+    return max(1, int(SECONDS_PER_CALL / max(seconds, 1e-9)))
 
 
 def _run_and_keep(

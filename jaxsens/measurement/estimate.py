@@ -6,10 +6,16 @@ With draws d(i, τ, s) of the change at position τ of example i, the estimate i
     mean = (1/n) Σ_i v_i,          stderr = std(v_1 … v_n) / √n,
 
 so the standard error is clustered by example: the draws of one example share its input and are not
-independent. The interval is for the mean over the distribution that the examples came from.
+independent. The interval is for the mean over the distribution that the examples came from, or,
+with population="fixed", for the mean over the n examples themselves, of which k were drawn:
+
+    stderr² = (1 - k/n) std(v_1 … v_k)²/k + (k/n) V_w,
+
+with V_w the variance of the mean by noise alone (`jaxsens.core.intervals.population`).
 
 Assumption: examples are independent draws from that distribution. If they are the whole population
-(every point of the cube), the interval is wider than it need be.
+(the training set of the paper's definition, every point of the cube), that interval is wider than
+it need be, and population="fixed" is for them.
 """
 
 import json
@@ -21,10 +27,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxsens.core.intervals import Interval, mean_interval
+from jaxsens.core.intervals import (
+    Interval,
+    mean_interval,
+    population_interval,
+    population_variance,
+)
 from jaxsens.core.scalars import one_line
 from jaxsens.measurement import html
 from jaxsens.measurement.merging import merged
+from jaxsens.measurement.notes import (
+    few_sensitive,
+    finite_or_none,
+    half_precision,
+)
 from jaxsens.measurement.packing import (
     check_summary,
     check_table,
@@ -37,9 +53,6 @@ from jaxsens.measurement.packing import (
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-#: If fewer examples than this change at all, a printed estimate says so.
-FEW_SENSITIVE = 5
 
 
 @dataclass(frozen=True)
@@ -54,15 +67,16 @@ class Provenance:
       positions: "all" or "random": which positions were measured.
       tolerance: the tolerance asked for, if one was.
       seed: the words of the key.
-      precision: the precision of matrix products.
+      precision: the precision of matrix products: "highest" is full float32.
       device: the kind of device.
       num_devices: how many devices took part, on all hosts.
       seconds: wall-clock seconds, compilation included.
       num_passes: forward passes of the measurement. At all positions every edit counts as one,
         also where clean values are reused, and every example has one more, its clean pass. At
-        random positions a draw counts as two, and the draws of a pilot, or of a sample that was
-        given up, count too. Not counted are the passes that check the model and reuse, that decide
-        cells which reuse leaves open, and a measurement by reuse that whole passes replace.
+        random positions so does every draw, and every visit to an example has a clean pass more;
+        the draws of a pilot, or of a sample that was given up, count too. Not counted are the
+        passes that check the model and reuse, that decide cells which reuse leaves open, and a
+        measurement by reuse that whole passes replace.
       exhaustive_passes: what num_passes would be with positions="all".
       incremental: whether clean values were reused; files of before this was recorded have none.
       self_check: "passed" or "failed" where reuse was compared with whole passes, which replace it
@@ -72,6 +86,10 @@ class Provenance:
         before this was recorded have none.
       near_ties: for a model in half precision, the share of draws whose outputs lie within rounding
         of a tie, so that rounding decides whether the label flips; of merged estimates the largest.
+      population: "sample" if the interval speaks of what the examples came from, "fixed" if it
+        speaks of the examples that were given.
+      population_size: how many those are, without any that is masked altogether; None for
+        "sample".
     """
 
     metric: str
@@ -92,6 +110,8 @@ class Provenance:
     merged_seeds: tuple[tuple[int, ...], ...] = ()
     layout: tuple[int, ...] = ()
     near_ties: float | None = None
+    population: str = "sample"
+    population_size: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +181,15 @@ class SensitivityEstimate:
 
     @property
     def stderr(self) -> float:
-        """std(v_i)/√n, clustered by example; nan for a single example."""
+        """std(v_i)/√n, clustered by example; nan for a single example.
+
+        For a fixed population the formula at the top of this module.
+        """
+        size = self.provenance.population_size
+        if size is not None:
+            return math.sqrt(
+                population_variance(self.totals, self.counts, self.bounds, size, **self._how)
+            )
         if self.num_examples < 2:
             return math.nan
         return float(np.nanstd(self.per_example, ddof=1)) / math.sqrt(self.num_examples)
@@ -171,11 +199,23 @@ class SensitivityEstimate:
 
         Metrics with two bounds get an interval that also holds where few examples make the mean
         (`core.intervals.means`): for rare flips its upper side is longer, and 0 flips in 1000
-        examples give [0, 0.0038]. Others get Student's interval. Both stay inside the bounds.
+        examples give [0, 0.0038]. Others get Student's interval. Both stay inside the bounds. For a
+        fixed population see `core.intervals.population`.
         """
         return self._interval(level).ends
 
+    @property
+    def _how(self) -> dict[str, bool]:
+        """What decides how much of the spread is noise."""
+        positions, exact = self.provenance.positions, self.provenance.exact
+        return {"all_positions": positions == "all", "exact": exact}
+
     def _interval(self, level: float = 0.95) -> Interval:
+        size = self.provenance.population_size
+        if size is not None:
+            return population_interval(
+                self.totals, self.counts, self.bounds, size, level, **self._how
+            )
         v = self.per_example
         return mean_interval(v[~np.isnan(v)], self.bounds, level)
 
@@ -239,9 +279,11 @@ class SensitivityEstimate:
         # Two digits of the error, so that a small sensitivity is not printed as 0.0000 ± 0.0000.
         shown = 0 < error < math.inf
         digits = max(4, 1 - math.floor(math.log10(error))) if shown else 4
+        size = self.provenance.population_size
+        shown_n = f"n={self.num_examples}" + (f" of {size}" if size is not None else "")
         return (
             f"{name} {self.mean:.{digits}f} ± {error:.{digits}f} "
-            f"(95 % CI, n={self.num_examples}, T={self.num_positions}, {draws})"
+            f"(95 % CI, {shown_n}, T={self.num_positions}, {draws})"
             + few_sensitive(self.num_sensitive, self.num_examples)
             + half_precision(self.provenance.near_ties)
         )
@@ -342,34 +384,6 @@ class SensitivityEstimate:
             sizes = ("mean", "num_examples", "num_positions", "num_draws")
             check_summary(record["summary"], {name: getattr(estimate, name) for name in sizes})
         return estimate
-
-
-def few_sensitive(num: int, num_examples: int) -> str:
-    """A note for the reader, which no interval can give, if few of many examples changed at all.
-
-    >>> few_sensitive(3, 1000), few_sensitive(0, 1000), few_sensitive(3, 3)
-    (', few sensitive examples (3)', '', '')
-    """
-    few = 0 < num < min(FEW_SENSITIVE, num_examples)
-    return f", few sensitive examples ({num})" if few else ""
-
-
-def half_precision(near_ties: float | None) -> str:
-    """A note for the reader of a model in half precision: how often rounding decides.
-
-    >>> half_precision(0.125), half_precision(None)
-    (', half precision: 12.5 % of draws near a tie', '')
-    """
-    return (
-        ""
-        if near_ties is None
-        else f", half precision: {100 * near_ties:.3g} % of draws near a tie"
-    )
-
-
-def finite_or_none(value: float) -> float | None:
-    """The value, or None if it is nan or infinite, for which JSON has no word."""
-    return value if math.isfinite(value) else None
 
 
 def _ratio(total: np.ndarray, count: np.ndarray) -> np.ndarray:

@@ -65,7 +65,8 @@ def check_independence(job: MeasurementJob) -> None:
     if passed:
         return
     traces = {size: _traced(job.spec.apply_fn, leaves, treedef, size) for size in sizes}
-    rounding = max(traces[1].rounding, float(np.finfo(np.float32).eps))
+    of_products = runtime.product_rounding(runtime.platform(job.mesh))
+    rounding = max(traces[1].rounding, float(np.finfo(np.float32).eps), of_products)
     # Draws beside each other need a batch of two, even where the measurement has batches of one.
     beside = _beside_others(dataclasses.replace(job, max_batch=max(2, job.max_batch)), rounding)
     _refuse(beside, "the others in its batch")

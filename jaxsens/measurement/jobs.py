@@ -21,6 +21,7 @@ from jaxsens.core import runtime
 from jaxsens.core.runtime import REPLICATED
 from jaxsens.measurement.batching import (
     BatchPlan,
+    make_draw_plan,
     make_plan,
     make_reuse_plan,
     with_smaller_chunk,
@@ -147,6 +148,27 @@ class Reuse:
 
 
 @dataclass(frozen=True)
+class DrawReuse:
+    """How clean values are reused by draws at random positions, each of one edit.
+
+    Attributes:
+      max_batch: the most edits that fit through the model at once.
+      max_examples: the most examples whose clean values fit into memory at once.
+      clean_cost: operations of a clean pass with all that edits take from it, in whole passes.
+      edit_cost: operations of one edit, in whole passes.
+      rounding: the relative rounding error of the model's coarsest numbers, ε.
+      is_required: whether incremental=True was asked for: what cannot be reused raises then.
+    """
+
+    max_batch: int
+    max_examples: int
+    clean_cost: float
+    edit_cost: float
+    rounding: float
+    is_required: bool
+
+
+@dataclass(frozen=True)
 class MeasurementJob:
     """A spec, the examples it is measured on, and where and in what batches that happens.
 
@@ -162,6 +184,8 @@ class MeasurementJob:
       max_batch: the most inputs that fit through the model at once, on one device.
       reuse: how clean values are reused; None for whole forward passes.
       progress: what to call with the progress, if anything.
+      draw_reuse: how draws at random positions reuse them; None for whole forward passes.
+      precision: of matrix products.
     """
 
     spec: MeasurementSpec
@@ -175,6 +199,8 @@ class MeasurementJob:
     max_batch: int
     reuse: "Reuse | None"
     progress: ProgressCallback | None
+    draw_reuse: "DrawReuse | None" = None
+    precision: runtime.Precision = runtime.PRECISION
 
     @functools.cached_property
     def pool(self) -> Array | None:
@@ -195,7 +221,7 @@ class MeasurementJob:
             self.spec.perturbation, self.spec.metric.name, self.spec.num_samples, self.spec.exact,
             jax.tree.leaves(self.params), self.x.shape, self.mask, self.example_ids, self.seed,
             self.mesh.size, jax.process_count(), runtime.num_concurrent_calls(self.mesh),
-            self.max_batch, self.reuse,
+            self.max_batch, self.reuse, self.draw_reuse, self.precision,
         )  # fmt: skip
 
     @functools.cached_property
@@ -206,6 +232,8 @@ class MeasurementJob:
     @functools.cached_property
     def unmasked(self) -> Int[np.ndarray, "n T"]:
         """The positions of each example, those to measure first."""
+        if self.mask.all():
+            return np.broadcast_to(np.arange(self.mask.shape[1]), self.mask.shape)
         return np.argsort(~self.mask, axis=1, kind="stable")
 
     @property
@@ -230,6 +258,20 @@ class MeasurementJob:
             -(-len(self.x) // at_once),
             self.reuse.max_examples,
         )
+
+    @property
+    def draw_plan(self) -> BatchPlan:
+        """How draws at random positions are cut into batches."""
+        if self.draw_reuse is None:
+            return make_draw_plan(self.max_batch)
+        return make_draw_plan(self.draw_reuse.max_batch, self.draw_reuse.max_examples)
+
+    @property
+    def draw_costs(self) -> tuple[float, float]:
+        """What a clean pass and one draw after it cost, in whole forward passes."""
+        if self.draw_reuse is None:
+            return 1.0, 1.0
+        return self.draw_reuse.clean_cost, self.draw_reuse.edit_cost
 
     def inputs(self, examples: np.ndarray) -> tuple[np.ndarray, Context]:
         """The examples at these indices and their context."""

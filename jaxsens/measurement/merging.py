@@ -38,6 +38,9 @@ def merged(parts: Sequence["SensitivityEstimate"]) -> "SensitivityEstimate":
             incremental=all(each.incremental for each in made),
             self_check=min(each.self_check for each in made),  # "failed" before all others
             merged_seeds=tuple(seeds),
+            population_size=None
+            if made[0].population_size is None
+            else sum(each.population_size or 0 for each in made),
             near_ties=max(
                 (each.near_ties for each in made if each.near_ties is not None), default=None
             ),
@@ -46,7 +49,8 @@ def merged(parts: Sequence["SensitivityEstimate"]) -> "SensitivityEstimate":
 
 
 def _check_mergeable(mine: "SensitivityEstimate", other: "SensitivityEstimate") -> None:
-    for field in ("metric", "perturbation", "num_samples", "exact", "positions", "precision"):
+    fields = ("metric", "perturbation", "num_samples", "exact", "positions", "precision")
+    for field in (*fields, "population"):
         here, there = getattr(mine.provenance, field), getattr(other.provenance, field)
         if here != there:
             raise ValueError(f"cannot merge estimates with {field}={here!r} and {there!r}")

@@ -95,7 +95,8 @@ def checked_logits(apply_fn: Callable, params: Any, batch: Any, ranks: Container
 
 def _advice(out: Any, n: int) -> str:
     """How to measure a model with several outputs, or with labels at several places."""
-    first = {dict: "['logits']", tuple: "[0]", list: "[0]"}.get(type(out))
+    picked: dict[type, str] = {dict: "['logits']", tuple: "[0]", list: "[0]"}
+    first = picked.get(type(out))
     if first is not None:
         return f": return the logits alone, such as lambda params, x: apply_fn(params, x){first}"
     if len(getattr(out, "shape", ())) > 2 and out.shape[0] == n:

@@ -9,11 +9,12 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, PRNGKeyArray
 
 from jaxsens.core import runtime
+from jaxsens.core.scalars import checked_choice
 from jaxsens.measurement import arguments, lookups, metrics, model_arguments
-from jaxsens.measurement.batching import byte_budget, max_batch_within, to_compile
+from jaxsens.measurement.batching import device_budget, max_batch_within, to_compile
 from jaxsens.measurement.independence import check_independence
 from jaxsens.measurement.jobs import ApplyFn, MeasurementJob, MeasurementSpec, ProgressCallback
-from jaxsens.measurement.reuse import choose_reuse
+from jaxsens.measurement.reuse import choose_draw_reuse, choose_reuse
 from jaxsens.measurement.stored import StoredExamples
 from jaxsens.perturbations.perturbation import Perturbation
 
@@ -35,12 +36,15 @@ def prepare_job(
     devices: Sequence[jax.Device] | None = None,
     progress: ProgressCallback | None = None,
     check: bool = True,
+    precision: runtime.Precision = runtime.PRECISION,
     edits_per_sample: int = 1,
+    at_random: bool = False,
 ) -> MeasurementJob:
     """Checks the arguments of `sensitivity`, puts the parameters on devices and sizes batches.
 
     Arguments and errors are those of `sensitivity`; but `edits_per_sample` is how many edits each
-    sample makes at its position, one after the other, by which reuse is judged.
+    sample makes at its position, one after the other, by which reuse is judged, and `at_random`
+    whether positions will be drawn.
     """
     perturbation = arguments.checked_perturbation(perturbation)
     metric = metrics.as_metric(metric)
@@ -60,6 +64,7 @@ def prepare_job(
     exact = isinstance(num_samples, str)
     incremental = arguments.checked_incremental(incremental)
     check = arguments.checked_check(check)
+    precision = checked_choice("precision", precision, runtime.PRECISIONS)
     arguments.check_function("apply_fn", apply_fn)
     model_arguments.check_params(params)
     arguments.check_progress(progress)
@@ -81,11 +86,11 @@ def prepare_job(
 
     mesh = runtime.local_mesh(devices)
     platform = runtime.platform(mesh)
-    budget = byte_budget(chunk_bytes, platform)
+    budget = device_budget(chunk_bytes, mesh, params)
     shapes = arguments.shapes(inputs)
     apply_fn = to_compile(apply_fn, params, shapes)
     spec = MeasurementSpec(apply_fn, perturbation, metric, samples, exact)
-    with jax.default_matmul_precision(runtime.PRECISION):
+    with jax.default_matmul_precision(precision):
         job = MeasurementJob(
             spec=spec,
             params=runtime.place(params, mesh, runtime.REPLICATED),
@@ -100,6 +105,10 @@ def prepare_job(
                 incremental, spec, params, shapes, platform, budget, samples * edits_per_sample
             ),
             progress=progress,
+            draw_reuse=choose_draw_reuse(incremental, spec, params, shapes, platform, budget)
+            if at_random
+            else None,
+            precision=precision,
         )
         if check:
             check_independence(job)

@@ -17,13 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from jaxsens.core import runtime
 from jaxsens.core.adapted import takes_models
 from jaxsens.core.notices import renamed_keyword
-from jaxsens.core.scalars import as_list, one_line
+from jaxsens.core.scalars import as_list, checked_choice, one_line
 from jaxsens.core.user_code import user_call
 from jaxsens.measurement import arguments, model_arguments
-from jaxsens.measurement._sensitivity import as_estimate, sensitivity
+from jaxsens.measurement._sensitivity import POPULATIONS, as_estimate, sensitivity
 from jaxsens.measurement.estimate import SensitivityEstimate
 from jaxsens.measurement.jobs import ApplyFn, MeasurementJob
 from jaxsens.measurement.lookups import check_ids
@@ -47,6 +46,7 @@ def ragged_sensitivity(
     which_tokens: Callable[[np.ndarray], np.ndarray] | None = None,
     positions: Literal["all", "random"] | None = None,
     tolerance: float | None = None,
+    population: Literal["sample", "fixed"] = "sample",
     **options: Any,
 ) -> SensitivityEstimate:
     """Sensitivity of a text model over all real tokens of sequences of different lengths.
@@ -72,6 +72,7 @@ def ragged_sensitivity(
         their sequence from all buckets alike, so that none weighs more than its share, or all
         buckets are measured at every position: modes are never mixed. All sequences are embedded
         at the same time then, else one bucket at a time.
+      population: as in `sensitivity`, of the sequences of all buckets.
       **options: as in `sensitivity`.
 
     Returns:
@@ -95,6 +96,7 @@ def ragged_sensitivity(
     perturbation = arguments.checked_perturbation(perturbation)
     tolerance = arguments.checked_tolerance(tolerance)
     positions = arguments.checked_positions(positions, tolerance)
+    population = checked_choice("population", population, POPULATIONS)
     buckets = _checked_buckets(buckets)
     model_arguments.check_params(params)
     arguments.check_function("apply_fn", apply_fn)
@@ -128,9 +130,10 @@ def ragged_sensitivity(
             }
 
     if positions == "all":
-        parts = [sensitivity(**each) for each in measurable()]
+        parts = [sensitivity(**each, population=population) for each in measurable()]
     else:
-        parts = _at_random(tolerance, [prepare_job(**each) for each in measurable()])
+        jobs = [prepare_job(**each, at_random=True) for each in measurable()]
+        parts = _at_random(tolerance, population, jobs)
     if not parts:
         raise ValueError("which_tokens leaves no token to edit in any sequence")
     longest = max(part.num_positions for part in parts)
@@ -151,17 +154,22 @@ def ragged_sensitivity(
     )
 
 
-def _at_random(tolerance: float | None, jobs: list[MeasurementJob]) -> list[SensitivityEstimate]:
+def _at_random(
+    tolerance: float | None, population: Literal["sample", "fixed"], jobs: list[MeasurementJob]
+) -> list[SensitivityEstimate]:
     """The estimate of each bucket at random positions, drawn from all of them together.
 
     With a tolerance, such that all together are within it.
     """
     if not jobs:
         return []
-    with jax.default_matmul_precision(runtime.PRECISION):
-        measured = measure_random(jobs) if tolerance is None else measure_within(jobs, tolerance)
+    with jax.default_matmul_precision(jobs[0].precision):
+        if tolerance is None:
+            measured = measure_random(jobs)
+        else:
+            measured = measure_within(jobs, tolerance, population)
     pairs = zip(jobs, measured, strict=True)
-    return [as_estimate(job, found, tolerance, seconds=0.0) for job, found in pairs]
+    return [as_estimate(job, found, tolerance, 0.0, population) for job, found in pairs]
 
 
 @functools.lru_cache(maxsize=64)

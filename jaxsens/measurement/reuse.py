@@ -4,12 +4,19 @@ Two things can go wrong when reuse is prepared, and they are told apart: the mod
 mapped over edits (`UnmappableError`), or a rule of jaxsens has a fault, whatever it raises then.
 """
 
+import math
 from typing import Any
 
 from jaxsens.core.notices import warn_user
+from jaxsens.core.runtime import product_rounding
 from jaxsens.incremental import UnmappableError, count_costs, table_size
 from jaxsens.measurement.batching import ByteBudget
-from jaxsens.measurement.jobs import MeasurementSpec, Reuse
+from jaxsens.measurement.jobs import DrawReuse, MeasurementSpec, Reuse
+
+#: How much more the draws of an example differ than examples do, before anything was drawn.
+PRIOR_RATIO = 4.0
+#: Draws by reuse are taken if they need less than this share of the operations of whole passes.
+_WORTHWHILE = 0.75
 
 #: With more entries in the table of what each position touches, "auto" does not look into reuse.
 _LARGEST_TABLE = 1 << 25
@@ -54,7 +61,49 @@ def choose_reuse(
         max_gradient_batch=budget.gradient_batch(costs.bytes, costs.all_bytes),
         max_examples=budget.clean // costs.clean_bytes,
         relative_cost=costs.incremental / max(costs.plain, 1.0),
-        rounding=costs.rounding,
+        rounding=max(costs.rounding, product_rounding(platform)),
+        is_required=incremental is True,
+    )
+
+
+def choose_draw_reuse(
+    incremental: bool | str,
+    spec: MeasurementSpec,
+    params: Any,
+    shapes: tuple[Any, ...],
+    platform: str,
+    budget: ByteBudget,
+) -> DrawReuse | None:
+    """How draws at random positions reuse clean values, or None for whole forward passes.
+
+    With clean passes of c operations, edits of e, and variances σ_b² between examples and σ_w²
+    within them, the cheapest sample costs in proportion to (√c σ_b + √e σ_w)². That is compared
+    for both ways, at σ_w² = 4 σ_b². The arguments are those of `choose_reuse`, which comes first.
+    """
+    if incremental is False:
+        return None
+    x, *context = shapes
+    grid = spec.perturbation.grid
+    if incremental == "auto" and table_size(grid, x.shape) > _LARGEST_TABLE:
+        return None
+    try:
+        costs = count_costs(
+            spec.apply_fn, params, x, tuple(context), grid, 1, platform, group_counts=(1,)
+        )
+    except Exception:
+        return None  # as `choose_reuse` has said
+    plain = max(costs.plain, 1.0)
+    clean, edit = costs.clean / plain, costs.edit / plain
+    ratio = math.sqrt(PRIOR_RATIO)
+    share = ((math.sqrt(clean) + ratio * math.sqrt(edit)) / (1 + ratio)) ** 2
+    if incremental == "auto" and share > _WORTHWHILE:
+        return None
+    return DrawReuse(
+        max_batch=max(1, budget.widest // costs.bytes),
+        max_examples=budget.clean // costs.clean_bytes,
+        clean_cost=clean,
+        edit_cost=edit,
+        rounding=max(costs.rounding, product_rounding(platform)),
         is_required=incremental is True,
     )
 

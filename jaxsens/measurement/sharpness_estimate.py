@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from jaxsens.core.intervals import Interval, two_way_interval, two_way_variance
 from jaxsens.core.scalars import one_line
-from jaxsens.measurement.estimate import few_sensitive, finite_or_none
+from jaxsens.measurement.notes import few_sensitive, finite_or_none
 from jaxsens.measurement.packing import (
     check_summary,
     check_table,

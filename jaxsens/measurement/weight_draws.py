@@ -15,6 +15,7 @@ weights would have grouped convolutions, which made a CNN 3.5 times slower on a 
 
 import functools
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 from jaxsens.core import call_log, runtime
 from jaxsens.core.call_log import CallLog
 from jaxsens.core.runtime import REPLICATED, SPLIT
-from jaxsens.measurement import metrics
+from jaxsens.measurement import dispatch, metrics
 from jaxsens.measurement.batching import MAX_CHUNK, BatchPlan
 from jaxsens.measurement.jobs import ApplyFn, ProgressCallback
 from jaxsens.perturbations import weight_noise
@@ -212,16 +213,15 @@ def measure(job: SharpnessJob) -> dict[str, Float[np.ndarray, "n S"]]:
         shape = (share.stop - share.start, job.num_draws)
         tables = {name: np.zeros(shape, np.float32) for name in _kinds_of_change(job.labels)}
         # One call runs on the devices while the results of the one before are received.
-        for examples, draws, found in _one_behind(_calls(job, part, calls)):
-            valid, new = examples < share.stop, np.unique(draws)
-            received = found
-            if not isinstance(found["flips"], np.ndarray):
-                received = {name: np.asarray(found[name])[valid, : len(new)] for name in tables}
+        for examples, slots, draws, found in _one_behind(_calls(job, part, calls)):
+            received, new = found, np.unique(draws)
+            if slots is not None:
+                received = {name: np.asarray(found[name])[slots, : len(new)] for name in tables}
                 calls.add(received)
             if jax.process_count() == 1:
-                _check_finite(received, examples[valid], new)
+                _check_finite(received, examples, new)
             for name, table in tables.items():
-                table[np.ix_(examples[valid] - share.start, new)] = received[name]
+                table[np.ix_(examples - share.start, new)] = received[name]
             done += received["flips"].size
             flips += float(received["flips"].sum())
             if job.progress is not None:
@@ -235,34 +235,47 @@ def measure(job: SharpnessJob) -> dict[str, Float[np.ndarray, "n S"]]:
 
 def _calls(
     job: SharpnessJob, part: Part, calls: CallLog
-) -> Iterator[tuple[Int[np.ndarray, " c"], Int[np.ndarray, " B"], dict[str, Any]]]:
-    """(examples, draws, changes) of each call.
+) -> Iterator[tuple[np.ndarray, np.ndarray | None, np.ndarray, dict[str, Any]]]:
+    """Examples of each call, the slots of its results in which they are, its draws, its results.
 
-    Examples beyond this process's share are padding, and so are repeated draws. Changes that were
-    known are NumPy arrays, without that padding.
+    Draws may be repeated to fill the block. Results that were known have no slots: they are NumPy
+    arrays of these examples and draws alone. Where results are kept, calls are cut to what may be
+    lost, at the end of a group: groups stay the same, however long the calls are.
     """
-    dealt, share = part.dealt(job.mesh.size), part.share
+    dealt, share, plan = part.dealt(job.mesh.size), part.share, part.plan
+    most = plan.chunk // plan.group
+    num_timed = dispatch.NUM_TIMED if calls.is_kept and most > 1 else 0
     for first in range(0, job.num_draws, job.block):
         draws = np.minimum(np.arange(first, first + job.block), job.num_draws - 1)
         placed = runtime.place(draws.astype(np.int32), job.mesh, REPLICATED)
-        weights = None
-        for start in range(share.start, share.stop, dealt.size):
-            examples = start + dealt
+        weights, start = None, share.start
+        while start < share.stop:
+            examples = (start + dealt).ravel()
             if (known := calls.recall()) is not None:
-                yield examples.ravel(), draws, known
+                stop = start + len(known["flips"])
+                yield examples[examples < stop], None, draws, known
+                start = stop
                 continue
             if weights is None:
                 weights = _draw_weights(job.noise, job.spec.selected, job.params, job.key, placed)
-            num_valid = (examples < share.stop).sum(axis=1).astype(np.int32)
-            examples = examples.ravel()
+            num_groups = len(dealt) * (1 if num_timed else most)
+            stop = min(share.stop, start + plan.group * num_groups)
+            num_valid = (start + dealt < stop).sum(axis=1).astype(np.int32)
             padded = np.minimum(examples, share.stop - 1)
             labels = None if job.labels is None else job.labels[padded]
             chunk = (job.x[padded], labels, padded.astype(np.int32), num_valid)
+            started = time.perf_counter()
             changes = _chunk_changes(
-                job.spec, part.plan, job.mesh, job.params, weights,
+                job.spec, plan, job.mesh, job.params, weights,
                 *runtime.place(chunk, job.mesh, SPLIT), job.key, placed,
             )  # fmt: skip
-            yield examples, draws, changes
+            if num_timed:
+                jax.block_until_ready(changes)
+                seconds, num_timed = time.perf_counter() - started, num_timed - 1
+                most = min(plan.chunk // plan.group, dispatch.groups_per_call(seconds))
+            slots = np.flatnonzero(examples < stop)
+            yield examples[slots], slots, draws, changes
+            start = stop
 
 
 def _one_behind(results: Iterable) -> Iterator:

@@ -75,7 +75,7 @@ def _outputs(
     key: PRNGKeyArray,
     pool: Array | None,
 ) -> Shaped[Array, "B ..."]:
-    # Not one program with that of `random_positions`, which gives the change and no outputs: here
+    # Not one program with that of `draw_program`, which gives the change and no outputs: here
     # the outputs themselves are compared, clean ones and edited ones share one compilation, and
     # another program might round, and so decide a tie, differently.
     def outputs(params, x, context, draws, is_edited, key, pool):

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from jaxsens.core.intervals import Interval, mean_interval
-from jaxsens.measurement.estimate import finite_or_none
+from jaxsens.measurement.notes import finite_or_none
 from jaxsens.measurement.packing import (
     check_summary,
     fields_of,

@@ -1,13 +1,24 @@
 """What a run says while it goes on: bars, on a terminal only, and single lines.
 
+A bar is of one piece of work, such as training a model. `steps` puts one over all of them: what is
+done, what goes on, what comes, and when all will be ready.
+
 Of several processes the first one speaks, and no other.
 """
 
+import datetime
 import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from tqdm import tqdm
 
 from jaxsens.core import hosts
+
+ItemT = TypeVar("ItemT")
+#: Seconds; whatever is done sooner was there already.
+_BRIEF = 1.0
 
 
 class Bar:
@@ -27,7 +38,7 @@ class Bar:
             total=total,
             initial=done,
             leave=False,
-            disable=sys.stderr is None or not sys.stderr.isatty() or not hosts.is_first(),
+            disable=not on_terminal(),
         )
 
     def update(self, done: int, total: int, note: str) -> None:
@@ -49,7 +60,143 @@ class Bar:
         self._bar.close()
 
 
+class Steps:
+    """The steps of a run, one after the other, and when the last will be done.
+
+    Steps are taken to last equally long, so the time is a guess that gets better. What an earlier
+    session did takes no time, and tells nothing of the rest.
+
+    Args:
+      names: of all steps, in their order.
+      clock: gives the time, in seconds.
+    """
+
+    def __init__(self, names: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._names, self._clock = list(names), clock
+        self._worked = self._seconds = 0.0  # steps that this session has done, and their time
+        self._current, self._since = 0, clock()
+        # Of the current step: how much is done, and how much of that was there before.
+        self._share = self._done_before = 0.0
+
+    def begin(self) -> None:
+        """The current step is done, and the next one begins."""
+        if self._clock() - self._since >= _BRIEF:
+            self._worked += 1 - self._done_before
+            self._seconds += self._clock() - self._since
+        self._current += 1
+        self._since, self._share, self._done_before = self._clock(), 0.0, 0.0
+
+    def moved(self, share: float) -> None:
+        """The current step is done to this share; the first one may be an earlier session's."""
+        if self._clock() - self._since < _BRIEF:
+            self._done_before = share
+        self._share = share
+
+    def seconds_left(self) -> float | None:
+        """How long the rest will take; None as long as nothing is known."""
+        worked = self._worked + self._share - self._done_before
+        if worked <= 0:
+            return None
+        seconds = self._seconds + self._clock() - self._since
+        return seconds / worked * (len(self._names) - self._current - self._share)
+
+    def text(self) -> str:
+        """What is done, what goes on, what comes, and when all is ready."""
+        done, then = self._names[: self._current], self._names[self._current + 1 :]
+        parts = [
+            f"done: {_listed(done)}" if done else "",
+            f"now: {self._names[self._current]}",
+            f"then: {_listed(then)}" if then else "",
+        ]
+        left = self.seconds_left()
+        if left is not None:
+            at = datetime.datetime.now() + datetime.timedelta(seconds=left)
+            parts.append(f"all ready in about {_rounded(left)}, at {at:%H:%M}")
+        return "; ".join(filter(None, parts))
+
+
+#: The steps of the run that goes on, and their bar.
+_going_on: list[tuple[Steps, tqdm]] = []
+
+
+def steps(items: Iterable[ItemT], name: Callable[[ItemT], str] = str) -> Iterator[ItemT]:
+    """The items one by one, with a bar over all of them: models of a run, or its parts.
+
+    Work inside tells how far it is by `step_moved`, else the bar moves from item to item. Steps
+    inside a step have no bar.
+
+    Args:
+      items: what the run goes through.
+      name: what readers call an item.
+
+    Example:
+      >>> [model for model in steps(["CNN", "ViT"])]
+      ['CNN', 'ViT']
+    """
+    listed = list(items)
+    if _going_on or not listed:
+        yield from listed
+        return
+    plan = Steps(map(name, listed))
+    bar = tqdm(
+        total=len(listed),
+        leave=False,
+        disable=not on_terminal(),
+        bar_format="{desc}",
+        position=0,
+    )
+    _going_on.append((plan, bar))
+    try:
+        for i, item in enumerate(listed):
+            if i:
+                plan.begin()
+            _show(plan, bar)
+            yield item
+    finally:
+        _going_on.clear()
+        bar.close()
+
+
+def step_moved(done: int, total: int) -> None:
+    """Says how far the current step of `steps` is, if there is one."""
+    for plan, bar in _going_on:
+        plan.moved(done / max(total, 1))
+        _show(plan, bar)
+
+
 def say(message: str) -> None:
     """One line for the user, above any bar, on stderr."""
     if sys.stderr is not None and hosts.is_first():
         tqdm.write(f"jaxsens: {' '.join(message.split())}", file=sys.stderr)
+
+
+def _show(plan: Steps, bar: tqdm) -> None:
+    if not bar.disable:
+        bar.set_description_str(plan.text())
+
+
+def on_terminal() -> bool:
+    """Whether somebody sees what this process shows while it goes on."""
+    return sys.stderr is not None and sys.stderr.isatty() and hosts.is_first()
+
+
+def _listed(names: list[str], most: int = 3) -> str:
+    """The first names, and how many more there are.
+
+    >>> _listed(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _rounded(seconds: float) -> str:
+    """A time that nobody knows exactly.
+
+    >>> [_rounded(s) for s in (0.2, 48.0, 100.0, 5e3)]
+    ['10 s', '50 s', '2 min', '1 h 23 min']
+    """
+    if seconds < 55:
+        return f"{max(10, round(seconds, -1)):.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,9 +1,11 @@
 """The report of a finished run: one HTML page that needs nothing but itself.
 
 The page holds the claims with a verdict in words, the tables with the paper's numbers beside ours,
-the figures (as embedded PNG), and what it takes to reproduce them. It makes no request, runs no
-script, follows the reader's light or dark setting, and is a pure function of results.json and
-figures/: the same run gives the same bytes.
+the figures (as embedded PNG, with their numbers as CSV), maps of single examples if the run keeps
+any, what it takes to reproduce them, and what to cite. It makes no request, follows the reader's
+light or dark setting, and is a pure function of results.json, maps.json, figures/ and the papers:
+the same run gives the same bytes. A small script of its own sorts tables, chooses examples and
+tells the number under the pointer; without it the page shows everything.
 
 Everything that comes from the run is escaped by Jinja2. The verdicts are those of the results: a
 ``Claim`` whose ``holds`` was computed wrongly is reported wrongly.
@@ -12,31 +14,50 @@ Everything that comes from the run is escaped by Jinja2. The verdicts are those 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 
 import jinja2
 
+from jaxsens import __version__
 from jaxsens.core import storage
-from jaxsens.reporting.results import Results
+from jaxsens.reporting import report_parts
+from jaxsens.reporting.example_maps import read_maps
+from jaxsens.reporting.papers import Paper, software_bibtex
+from jaxsens.reporting.results import Figure, Results
 
 _TEMPLATE = "report.html.jinja"
+#: Larger CSV files stay in the run folder, which the page says.
+MAX_CSV = 200_000
 
 
-def render(results: Results, folder: PurePath | str) -> str:
+@dataclasses.dataclass(frozen=True)
+class _ShownFigure:
+    """A figure of the page: its picture, and its numbers if there are not too many."""
+
+    figure: Figure
+    image: str
+    csv: str | None
+    csv_file: str
+
+
+def render(results: Results, folder: PurePath | str, papers: Sequence[Paper] = ()) -> str:
     """The page as text.
 
     Args:
       results: what the run found; without a command, the page has ``command`` of all fields.
       folder: the run folder, below which the figures lie.
+      papers: those that the run is about, to be cited.
 
     Returns:
       A complete HTML document.
 
     Raises:
       FileNotFoundError: a figure is missing.
+      ValueError: maps.json is damaged.
 
     Example:
       >>> made_by = {"experiment": "demo", "config": {}, "environment": {}, "seconds": 1.0}
@@ -45,32 +66,56 @@ def render(results: Results, folder: PurePath | str) -> str:
       True
     """
     place = storage.at(folder)
-    images = [_data_uri(place.read(figure.file)) for figure in results.figures]
+    maps = read_maps(folder)
+    made_by = {name: str(results.environment.get(name, "")) for name in ("jaxsens", "commit")}
     return template(_TEMPLATE).render(
         results=results,
-        figures=list(zip(results.figures, images, strict=True)),
+        groups=report_parts.claim_groups(results.claims),
+        figures=[_shown_figure(place, figure) for figure in results.figures],
+        maps=maps,
+        maps_data=report_parts.for_script(maps),
+        heat_uri=report_parts.heat_uri,
+        csv_uri=report_parts.csv_uri,
+        table_csv=report_parts.table_csv,
+        maps_csv=report_parts.maps_csv,
         num_holds=sum(claim.holds for claim in results.claims),
         duration=duration(results.seconds),
         config=dict(_dotted(results.config)),
         command=results.command or command(results.experiment, results.config),
+        citations=[
+            software_bibtex(made_by["jaxsens"] or __version__, made_by["commit"]),
+            *(paper.bibtex() for paper in papers),
+        ],
     )
 
 
-def write(results: Results, folder: PurePath | str) -> PurePath:
+def _shown_figure(place: storage.Storage, figure: Figure) -> _ShownFigure:
+    image = _data_uri(place.read(figure.file))
+    csv_file = figure.file.removesuffix(".png") + ".csv"
+    # Runs of earlier versions have none.
+    there = place.exists(csv_file)
+    small = there and place.size(csv_file) <= MAX_CSV
+    csv = report_parts.csv_uri(place.read(csv_file)) if small else None
+    return _ShownFigure(figure, image, csv, csv_file if there else "")
+
+
+def write(results: Results, folder: PurePath | str, papers: Sequence[Paper] = ()) -> PurePath:
     """Writes report.html into the run folder, before results.json marks the run as finished.
 
     Args:
       results: what the run found; without a command, the page has ``command`` of all fields.
       folder: the run folder, below which the figures lie.
+      papers: those that the run is about, to be cited.
 
     Returns:
       The path of the page.
 
     Raises:
       FileNotFoundError: a figure is missing; nothing is written.
+      ValueError: maps.json is damaged; nothing is written.
     """
     place = storage.at(folder)
-    place.write("report.html", render(results, folder))
+    place.write("report.html", render(results, folder, papers))
     return place.location / "report.html"
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ class Claim:
       level: of the interval.
       num_examples: independent examples that the interval is about.
       num_seeds: independently trained models that the claim rests on.
+      group: a heading that it shares with other claims of the run; empty for none.
     """
 
     statement: str
@@ -54,6 +56,7 @@ class Claim:
     level: float = 0.95
     num_examples: int | None = None
     num_seeds: int | None = None
+    group: str = ""
 
     def __post_init__(self) -> None:
         where = f"claim {self.statement!r}"
@@ -63,6 +66,17 @@ class Claim:
             low, high = (float(end) if end is not None else math.inf for end in self.interval)
             ends = tuple(end if math.isfinite(end) else None for end in (low, high))
             object.__setattr__(self, "interval", ends)
+
+
+def grouped(group: str, claims: Iterable[Claim]) -> tuple[Claim, ...]:
+    """The claims under one heading.
+
+    Example:
+      >>> (claim,) = grouped("Depth", [Claim("a < b", "1 < 2", "1.1 < 2.1", True)])
+      >>> claim.group
+      'Depth'
+    """
+    return tuple(dataclasses.replace(claim, group=group) for claim in claims)
 
 
 @dataclasses.dataclass(frozen=True)

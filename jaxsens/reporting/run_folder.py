@@ -6,9 +6,10 @@
     checkpoints/    written by the training loop
     partial/        what an unfinished measurement has found so far
     devices.txt     on how many devices it trains, if on several and if that decides bits
-    figures/        *.png and *.pdf
+    figures/        *.png, *.pdf and *.csv
+    maps.json       sensitivity of each position of some examples (`jaxsens.reporting.example_maps`)
     results.json    claims, tables and numbers; written last, so its existence means "finished"
-    report.html     made from results.json and figures/
+    report.html     made from results.json, maps.json and figures/
     error.log       the traceback of an error that nobody foresaw
 
 A file is replaced whole or appended to one line at a time, so a run killed at any moment leaves

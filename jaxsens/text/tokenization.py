@@ -31,6 +31,7 @@ __all__ = [
     "load_vocabulary_files",
     "ordinary_ids",
     "save_tokenizer",
+    "token_texts",
     "train_bpe",
 ]
 
@@ -87,6 +88,22 @@ def ordinary_ids(vocab_size: int) -> range:
       range(4, 50264)
     """
     return range(UNK_ID + 1, vocab_size - 1)
+
+
+def token_texts(tokenizer: tokenizers.Tokenizer, ids: Iterable[int]) -> list[str]:
+    """The text of each token, with the space before it; of a part of a letter, "�".
+
+    Args:
+      tokenizer: of this module.
+      ids: token ids.
+
+    Example:
+      >>> tokenizer = train_bpe(["the cat sat on the mat"] * 2, vocab_size=270)
+      >>> token_texts(tokenizer, tokenizer.encode("the cat").ids)
+      ['<s>', 'the', ' cat', '</s>']
+    """
+    decoder = tokenizers.decoders.ByteLevel()
+    return [decoder.decode([tokenizer.id_to_token(int(each)) or ""]) for each in ids]
 
 
 def load_vocabulary_files(folder: str | os.PathLike[str]) -> tokenizers.Tokenizer:

@@ -37,7 +37,8 @@ ACCEPTED = {
     ),
     # The least there is; of the experiments of the first paper such runs were made.
     "1": (
-        "adam_decay_epochs all_words_limit batch batch_size block context_dense context_train "
+        "adam_decay_epochs all_words_limit batch batch_size block context_dense "
+        "context_dense_limit context_train "
         "dense_limit depth depths dynamics_directions dynamics_every dynamics_steps epochs "
         "evaluate_every every generalisation_retrain_seeds generalisation_steps "
         "generalisation_subsets heads hidden layers length_steps max_steps num_accuracy "
@@ -61,7 +62,8 @@ ACCEPTED = {
     ),
     # Few.
     "2": (
-        "adam_decay_epochs all_words_limit batch batch_size block context_dense context_seeds "
+        "adam_decay_epochs all_words_limit batch batch_size block context_dense "
+        "context_dense_limit context_seeds "
         "context_train d dense_limit depth depths dynamics_directions dynamics_every "
         "dynamics_inputs dynamics_length dynamics_seeds dynamics_steps epochs evaluate_every "
         "every finite_d generalisation_functions generalisation_retrain_seeds "

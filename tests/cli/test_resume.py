@@ -1,10 +1,8 @@
 """Killed at any moment and started again, a run ends with the same bits as one left alone."""
 
 import json
-import os
 import random
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,27 +12,27 @@ import orbax.checkpoint as ocp
 import pytest
 
 from jaxsens.measurement.estimate import SensitivityEstimate
+from tests.helpers.processes import Fork, Forks, flags_of_devices
 
 # Adam, dropout and two models: everything that has a state of its own.
 COMMAND = [
-    *(sys.executable, "-m", "jaxsens.run", "--exp", "vision"),
+    *("-m", "jaxsens.run", "--exp", "vision"),
     *("--models", "mlp-leaky", "vit-small", "--optimizer", "adam", "--learning-rate", "0.002"),
     *("--epochs", "4", "--evaluate-every", "2", "--num-train", "150"),
     *("--num-measured", "20", "--tolerance", "0.2", "--num-samples", "2"),
 ]
 
 
-def start(workdir: Path, cache: Path) -> subprocess.Popen:
-    # One device and thread a process and one cache for all keep the test short on two cores.
-    flags = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1")
-    environment = {
-        **os.environ,
-        "XLA_FLAGS": f"{flags} --xla_cpu_multi_thread_eigen=false",
-        "JAX_COMPILATION_CACHE_DIR": str(cache),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    }
-    return subprocess.Popen([*COMMAND, "--workdir", str(workdir)], env=environment)
+def start(forks: Forks, workdir: Path, *, is_killed: bool) -> Fork:
+    # One device and thread a process, and compiled programs that all share, keep the test short on
+    # two cores. A process that is killed keeps none: half of one would stay for ever.
+    flags = f"{flags_of_devices(1)} --xla_cpu_multi_thread_eigen=false"
+    return forks.start(
+        *COMMAND,
+        *("--workdir", workdir),
+        environment={"XLA_FLAGS": flags},
+        config={"jax_persistent_cache_min_compile_time_secs": 1e9 if is_killed else 0.0},
+    )
 
 
 def end_state(workdir: Path) -> dict:
@@ -64,37 +62,37 @@ def same_bits(a: dict, b: dict) -> bool:
 
 
 def run_with_kills(
-    folder: Path, cache: Path, seed: int, kills: int, duration: float
+    forks: Forks, folder: Path, seed: int, kills: int, duration: float
 ) -> list[float]:
     """SIGKILL after random times, then one run to the end; returns the times."""
     rng = random.Random(seed)
     moments = [rng.uniform(0.2, 1.0) * duration for _ in range(kills)]
     for moment in moments:
-        with start(folder, cache) as process:
+        with start(forks, folder, is_killed=True) as process:
             try:
                 process.wait(timeout=moment)
                 break
             except subprocess.TimeoutExpired:
                 process.kill()
-    with start(folder, cache) as process:
-        assert process.wait(timeout=300) == 0
+    with start(forks, folder, is_killed=False) as process:
+        assert process.wait(timeout=300) == 0, process.said()
     return moments
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    """The run that nobody disturbs: its folder, the compilation cache and its time."""
+def alone(forks, tmp_path_factory):
+    """The run that nobody disturbs: its folder and its time."""
     folder = tmp_path_factory.mktemp("alone")
     started = time.monotonic()
-    with start(folder / "run", folder / "cache") as process:
-        assert process.wait(timeout=300) == 0
-    return folder / "run", folder / "cache", time.monotonic() - started
+    with start(forks, folder / "run", is_killed=False) as process:
+        assert process.wait(timeout=300) == 0, process.said()
+    return folder / "run", time.monotonic() - started
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_killed_runs_end_with_the_same_bits(alone, tmp_path, seed):
-    reference, cache, duration = alone
-    moments = run_with_kills(tmp_path / "run", cache, seed, 3 if seed == 0 else 12, duration)
+def test_killed_runs_end_with_the_same_bits(forks, alone, tmp_path, seed):
+    reference, duration = alone
+    moments = run_with_kills(forks, tmp_path / "run", seed, 3 if seed == 0 else 12, duration)
     assert same_bits(end_state(reference), end_state(tmp_path / "run")), moments
 
 

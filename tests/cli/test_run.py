@@ -2,10 +2,7 @@
 
 import dataclasses
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -130,7 +127,7 @@ def test_a_run_leaves_the_whole_folder_and_is_finished_the_second_time(capsys, t
     names = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     expected = {"config.json", "metrics.jsonl", "results.json", "report.html"}
     for figure in ("training_curves", "final", "patches"):
-        expected |= {f"figures/{figure}.png", f"figures/{figure}.pdf"}
+        expected |= {f"figures/{figure}.{suffix}" for suffix in ("png", "pdf", "csv")}
     assert expected <= names
     assert (folder / "checkpoints" / "mlp-leaky" / "2").is_dir()
     results = json.loads((folder / "results.json").read_text())
@@ -160,19 +157,15 @@ def test_divergence_ends_with_one_line_that_names_the_step(capsys):
 @pytest.mark.parametrize(
     "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
 )
-def test_an_interrupted_run_exits_with_75(number, tmp_path):
+def test_an_interrupted_run_exits_with_75(number, forks, tmp_path):
     endless = " ".join(TINY).replace("--epochs 2", "--epochs 100000").split()
-    command = [sys.executable, "-m", "jaxsens.run", *endless]
-    environment = {**os.environ, "XLA_FLAGS": ""}
-    with subprocess.Popen(
-        [*command, "--workdir", "run"], env=environment, stderr=subprocess.PIPE, text=True
-    ) as process:
+    command = ["-m", "jaxsens.run", *endless, "--workdir", "run"]
+    with forks.start(*command) as process:
         deadline = time.monotonic() + 120
         while not (tmp_path / "run" / "metrics.jsonl").exists():
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
         process.send_signal(number)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 75
-    assert err.strip() == "jaxsens: interrupted; the same command resumes"
+        assert process.wait(timeout=60) == 75
+    assert process.said().strip() == "jaxsens: interrupted; the same command resumes"

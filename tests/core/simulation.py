@@ -33,7 +33,7 @@ from scipy.special import ndtr, stdtrit
 
 from jaxsens.core.intervals.means import bounded_intervals
 from jaxsens.core.intervals.two_way import two_way_ends
-from jaxsens.measurement.estimate import FEW_SENSITIVE
+from jaxsens.measurement.notes import FEW_SENSITIVE
 
 FILE = Path(__file__).with_name("coverage.json")
 UNIT = (0.0, 1.0)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -190,46 +189,24 @@ if __name__ == "__main__":
 """
 
 
-def free_port():
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
-
-
-def two_processes(folder, devices_each):
+def two_processes(forks, folder, devices_each):
     """The results of each process of a job on this machine."""
-    program = folder / "program.py"
+    program, port = folder / "program.py", forks.free_port()
     program.write_text(PROGRAM)
-    environment = os.environ | {
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": os.environ["XLA_FLAGS"].replace("count=8", f"count={devices_each}"),
-        "PYTHONPATH": str(ROOT),
-    }
-    port = str(free_port())
     outs = [folder / f"{index}.json" for index in range(2)]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, program, str(index), port, out],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for index, out in enumerate(outs)
-    ]  # fmt: skip
-    try:
-        for process in processes:
-            _, errors = process.communicate(timeout=120)
-            assert process.returncode == 0, errors
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    forks.run_together(
+        [(program, index, port, out) for index, out in enumerate(outs)],
+        num_devices=devices_each,
+        timeout=120,
+    )
     return [json.loads(out.read_text()) for out in outs]
 
 
-def test_two_processes_return_what_one_returns(tmp_path):
+def test_two_processes_return_what_one_returns(forks, tmp_path):
     namespace = {"__name__": "program"}
     exec(PROGRAM, namespace)
     alone = namespace["results"]()
-    for each in two_processes(tmp_path, devices_each=2):
+    for each in two_processes(forks, tmp_path, devices_each=2):
         for mode in ("all", "random", "tolerance", "mask"):
             got, expected = json.loads(each[mode]), json.loads(alone[mode])
             assert got["totals"] == expected["totals"], mode
@@ -250,9 +227,10 @@ def test_two_processes_return_what_one_returns(tmp_path):
 
 
 def test_compiled_programs_are_kept_where_the_user_keeps_caches(tmp_path):
+    # A command that is refused at once, before it has imported an experiment.
     script = (
-        "import jax, sys\nfrom jaxsens.run import main\nsys.argv[1:] = ['--exp', 'list']\nmain()\n"
-        "print(jax.config.jax_compilation_cache_dir)"
+        "import jax, sys\nfrom jaxsens.run import main\nsys.argv[1:] = ['--process-id', '-1']\n"
+        "assert main() == 2\nprint(jax.config.jax_compilation_cache_dir)"
     )
 
     def folder(**variables):

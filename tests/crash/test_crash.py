@@ -43,8 +43,6 @@ class Server:
             "LD_PRELOAD": str(library),
             "PYTHONPATH": str(ROOT),
             "TMPDIR": str(folder),
-            "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
         self._process = subprocess.Popen(
             [sys.executable, HERE / "server.py"],

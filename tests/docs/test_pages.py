@@ -14,7 +14,12 @@ OWN_TESTS = {
     "docs/developers/add_an_experiment.md": "tests/experiments/test_add_an_experiment.py",
 }
 #: Pages that take longer than a second or two.
-SLOW = {"docs/guides/worst_case.md", "docs/guides/exact_reuse.md", "docs/guides/texts.md"}
+SLOW = {
+    "docs/guides/worst_case.md",
+    "docs/guides/exact_reuse.md",
+    "docs/guides/texts.md",
+    "docs/guides/your_model.md",  # imports five frameworks
+}
 
 
 def pages_with_blocks():

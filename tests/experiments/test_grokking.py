@@ -92,7 +92,7 @@ def measured():
     """The measures of one lane with its first weights, and what the library needs for the same."""
     data = {name: jnp.asarray(v) for name, v in ADDITION.data(0, rule=True).items()}
     # First weights all predict one class, whatever the input; larger ones do not.
-    params = jax.tree.map(lambda p: 3 * p, ADDITION.init(KEY))
+    params = jax.tree.map(lambda p: 3 * p, jax.jit(ADDITION.init)(KEY))
     found = jax.jit(ADDITION.measures)(params, data, KEY)
     pairs = data["inputs"][: ADDITION.num_train]
     tokens = jnp.concatenate([pairs, jnp.full((len(pairs), 1), 11)], axis=1)
@@ -124,15 +124,15 @@ def test_sensitivity_is_the_library_s(measured, grid, relative):
 def test_without_noise_nothing_changes():
     task = dataclasses.replace(ADDITION, sigma=0.0, relative_sigma=0.0, num_draws=2)
     data = {name: jnp.asarray(v) for name, v in task.data(0, rule=True).items()}
-    found = task.measures(task.init(KEY), data, KEY)
+    found = jax.jit(task.measures)(jax.jit(task.init)(KEY), data, KEY)
     names = ("authors", "definition", "authors_relative", "definition_relative")
     assert [float(found[name]) for name in names] == [0, 0, 0, 0]
 
 
 def test_sensitivity_of_parity_is_exactly_the_library_s():
     data = {name: jnp.asarray(v) for name, v in PARITY.data(0, rule=True).items()}
-    params = PARITY.init(KEY)
-    found = PARITY.measures(params, data, KEY)
+    params = jax.jit(PARITY.init)(KEY)
+    found = jax.jit(PARITY.measures)(params, data, KEY)
     x = data["inputs"][: PARITY.num_train]
     flip = Perturbation(Bits(), Flip())
     est = jaxsens.sensitivity(PARITY.logits, params, x, flip, "all", key=KEY)
@@ -155,21 +155,26 @@ def test_a_lane_is_trained_as_if_alone(tmp_path):
         state = training.train(TRAINING, folder, key=KEY)
         records = folder.appended()
     assert [record["epoch"] for record in records] == TRAINING.evaluations
+
+    def loss(params, x, y):
+        logits = PARITY.logits(params, x)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+    @jax.jit
+    def step(params, opt_state, x, y, weight_decay):
+        with jax.numpy_dtype_promotion("standard"):
+            optimizer = optax.adamw(1e-2, weight_decay=weight_decay)
+            gradient = jax.grad(loss)(params, x, y)
+            updates, opt_state = optimizer.update(gradient, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
     for lane, (arm, seed) in enumerate((arm, seed) for arm in ARMS for seed in (0, 1)):
         data = PARITY.data(seed, rule=True)
         x, y = (jnp.asarray(data[name][: PARITY.num_train]) for name in ("inputs", "labels"))
-
-        def loss(params, x=x, y=y):
-            logits = PARITY.logits(params, x)
-            return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
-
-        params = PARITY.init(jax.random.key(seed))
-        optimizer = optax.adamw(1e-2, weight_decay=arm.weight_decay)
-        opt_state = optimizer.init(params)
+        params = jax.jit(PARITY.init)(jax.random.key(seed))
+        opt_state = optax.adamw(1e-2).init(params)
         for _ in range(12):
-            with jax.numpy_dtype_promotion("standard"):
-                updates, opt_state = optimizer.update(jax.grad(loss)(params), opt_state, params)
-            params = optax.apply_updates(params, updates)
+            params, opt_state = step(params, opt_state, x, y, jnp.float32(arm.weight_decay))
         mine = jax.tree.map(lambda leaf, lane=lane: leaf[lane], state.params)
         for one, other in zip(jax.tree.leaves(mine), jax.tree.leaves(params), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)

@@ -145,13 +145,13 @@ def spec():
 @pytest.mark.parametrize("variance", [4.0, 15.0])
 def test_without_noise_the_direct_route_is_the_model_itself(spec, variance):
     tokens = jnp.array([[0, 7, 8, 2], [0, 9, 2, 1]])
-    variables = spec.model.init(jax.random.key(0), tokens)
+    variables = jax.jit(spec.model.init)(jax.random.key(0), tokens)
     found = {}
     for route in ("direct", "renormalised", "authors"):
         entrance = measuring.Entrance.make(variables, variance)
-        x = measuring.embedding(spec.model)(entrance, tokens)
-        found[route] = measuring.entry(spec.model, route)(entrance, x, tokens != 1)
-    expected = spec.model.apply(variables, tokens)
+        x = jax.jit(measuring.embedding(spec.model))(entrance, tokens)
+        found[route] = jax.jit(measuring.entry(spec.model, route))(entrance, x, tokens != 1)
+    expected = jax.jit(spec.model.apply)(variables, tokens)
     np.testing.assert_allclose(found["direct"], expected, rtol=1e-5, atol=1e-6)
     assert np.abs(found["authors"] - expected).max() > 1e-6
 

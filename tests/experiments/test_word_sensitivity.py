@@ -76,7 +76,8 @@ def test_random_moves_stand_beside_the_worst_in_every_table(finished):
 def test_contexts_have_both_trainings_and_three_objectives(finished):
     results, _ = finished
     points = results["values"]["contexts"]
-    assert len(points) == 3 * 2 * 6
+    # Four maps (deep random features among them), two seeds, two trainings, three objectives.
+    assert len(points) == 4 * 2 * 6
     for point in points:
         assert point["excess"] <= 1e-6
     by = {(p["map"], p["seed"], p["training"], p["objective"]): p for p in points}

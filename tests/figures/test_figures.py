@@ -44,11 +44,12 @@ def test_saved_twice_gives_the_same_bytes(tmp_path, name):
     with matplotlib.rc_context({"font.size": 30, "savefig.dpi": 10, "axes.facecolor": "red"}):
         second = figures.save(DRAWINGS[name](), str(tmp_path / "again"), name)
     assert first == tmp_path / "new" / "figures" / f"{name}.png"
-    for suffix, magic in ((".png", b"\x89PNG"), (".pdf", b"%PDF")):
+    for suffix, magic in ((".png", b"\x89PNG"), (".pdf", b"%PDF"), (".csv", b"panel,")):
         content = first.with_suffix(suffix).read_bytes()
         assert content.startswith(magic)
         assert content == second.with_suffix(suffix).read_bytes()
-    assert sorted(path.name for path in first.parent.iterdir()) == [f"{name}.pdf", f"{name}.png"]
+    assert sorted(path.suffix for path in first.parent.iterdir()) == [".csv", ".pdf", ".png"]
+    assert {path.stem for path in first.parent.iterdir()} == {name}
     assert b"CreationDate" not in first.with_suffix(".pdf").read_bytes()
 
 

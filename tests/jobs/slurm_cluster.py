@@ -9,10 +9,11 @@ import getpass
 import os
 import re
 import shutil
-import socket
 import subprocess
 import time
 from pathlib import Path
+
+from tests.helpers.processes import free_port
 
 PACKAGES = (
     *("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins"),
@@ -103,8 +104,8 @@ class Cluster:
             folder=folder,
             plugins=libraries / "slurm-wlm",
             user=getpass.getuser(),
-            controller_port=_free_port(),
-            node_port=_free_port(),
+            controller_port=free_port(),
+            node_port=free_port(),
         )
         (folder / "slurm.conf").write_text(text)
         (folder / "cgroup.conf").write_text("CgroupAutomount=no\n")
@@ -198,9 +199,3 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        return opened.getsockname()[1]

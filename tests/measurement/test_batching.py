@@ -96,6 +96,9 @@ def test_the_default_budget_is_the_platform_s():
     assert byte_budget(None, "cpu").total == DEFAULT_BYTES["cpu"]
     assert byte_budget(None, "gpu").total == DEFAULT_BYTES["gpu"]
     assert byte_budget(None, "new") == byte_budget(None, "gpu")
+    assert byte_budget(None, "tpu", memory=32 << 30).total == 16 << 30
+    assert byte_budget(None, "cpu", memory=32 << 30).total == DEFAULT_BYTES["cpu"]
+    assert byte_budget(7, "tpu", memory=32 << 30).total == 7
     assert byte_budget(5_000, "gpu").total == 5_000
 
 

@@ -82,6 +82,7 @@ def test_arrays_that_a_model_holds_are_not_chance():
     assert est.num_examples == 50
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of NumPy, when penzai is imported
 def test_parameters_of_penzai():
     pz = pytest.importorskip("penzai.pz")
     layer = pz.nn.Linear.from_config("layer", KEY, {"in": 8}, {"out": 3})

@@ -235,10 +235,13 @@ def test_small_and_large_buckets_are_sampled_alike():
     est = measure_parity(UNEVEN, tolerance=0.012)
     assert est.provenance.positions == "random"
     assert est.half_width() <= 0.012
-    # Each round visits every sequence once, whatever its bucket.
-    counts = est.counts.sum(axis=1)
-    assert counts.max() - counts.min() <= 1
-    assert est.provenance.num_passes == 2 * (est.num_draws + 1000)
+    # A visit picks its sequence from all buckets alike.
+    drawn = est.counts.any(axis=1)
+    for part in (slice(0, 40), slice(40, 3040), slice(3040, 3440)):
+        num, share = len(drawn[part]), drawn.mean()
+        assert abs(drawn[part].mean() - share) < 4 * np.sqrt(share * (1 - share) / num)
+    wasted = est.provenance.num_passes - est.num_draws - drawn.sum()
+    assert 0 <= wasted <= 1500
     assert est.provenance.exhaustive_passes == 20 * (40 * 2 + 3000 * 12 + 400 * 5) + 3440
     assert est.counts.shape == (3440, 12)
     assert not est.counts[:40, 2:].any()
@@ -281,7 +284,8 @@ def test_a_tolerance_out_of_reach_measures_every_bucket_whole():
     np.testing.assert_array_equal(est.totals, whole.totals)
     np.testing.assert_array_equal(est.counts, whole.counts)
     wasted = est.provenance.num_passes - whole.provenance.num_passes
-    assert 2 * 1000 <= wasted <= whole.provenance.num_passes
+    # A pilot of 1,000 draws, and a clean pass for every sequence that it visits.
+    assert 1000 + 90 <= wasted <= whole.provenance.num_passes
 
 
 def test_progress_of_a_tolerance_counts_the_draws_of_all_buckets():

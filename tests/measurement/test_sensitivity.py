@@ -414,7 +414,7 @@ def test_random_positions_are_s_draws_an_example():
     est = measure(apply_mlp, mlp(), images(300), NOISE, 2, positions="random")
     assert np.all(est.counts.sum(axis=1) == 2)
     assert est.num_draws == 600
-    assert est.provenance.num_passes == 1200
+    assert est.provenance.num_passes == 300 * (2 + 1)
     assert est.provenance.exhaustive_passes == 300 * (4 * 2 + 1)
     # Uniform over positions.
     share = est.counts.sum(axis=0) / 600

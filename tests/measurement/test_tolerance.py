@@ -19,11 +19,10 @@ from scipy.special import ndtri
 import jaxsens
 from jaxsens import Bits, Flip, Gaussian, Patches, Perturbation
 from jaxsens.core.intervals import mean_interval
-from jaxsens.measurement import random_positions
+from jaxsens.measurement import random_positions, samples
 from jaxsens.measurement.exhaustive import Measurement
 
 ONE = jax.devices()[:1]
-ONE_DEVICE = SimpleNamespace(size=1)
 NOISE = Perturbation(Bits(), Gaussian(sigma=1.0))
 T, S = 4, 200
 
@@ -129,16 +128,24 @@ def simulated(rates, num_samples, seed):
         unmasked=np.tile(np.arange(T), (n, 1)),
         seed=(seed,),
         rng=np.random.default_rng(seed),
-        max_batch=1000,
-        mesh=ONE_DEVICE,
         spec=SimpleNamespace(metric=jaxsens.label_flip, num_samples=num_samples, exact=False),
         exhaustive_cost=n * T * num_samples,
         report=lambda *_: None,
+        draw_costs=(1.0, 1.0),
+        draw_reuse=None,
     )
 
 
-def flips_by_rate(job, draws, batch):
-    return (job.rng.random(len(draws)) < job.x[draws[:, 0]]).astype(np.float32)
+class FlipsByRate:
+    """Makes draws of such work."""
+
+    self_check = "none"
+
+    def __init__(self, job):
+        self.job = job
+
+    def changes(self, draws, report):
+        return (self.job.rng.random(len(draws)) < self.job.x[draws[:, 0]]).astype(np.float64)
 
 
 def all_flips_by_rate(job):
@@ -153,7 +160,7 @@ def all_flips_by_rate(job):
     "n", [30, *(pytest.param(n, marks=pytest.mark.slow) for n in (10, 100, 300))]
 )
 def test_few_examples_few_of_which_flip_are_covered(n, monkeypatch):
-    monkeypatch.setattr(random_positions, "_changes_of", flips_by_rate)
+    monkeypatch.setattr(samples, "DrawEngine", FlipsByRate)
     monkeypatch.setattr(random_positions, "measure_all", all_flips_by_rate)
     num_runs, p = 200, 0.01
     for spread, tolerance in itertools.product((1.0, 8.0), (0.01, 0.05)):
@@ -177,8 +184,9 @@ def test_few_examples_few_of_which_flip_are_covered(n, monkeypatch):
 def test_most_passes_are_saved_where_the_tolerance_is_wide():
     est = measure(inputs(np.full(3000, 0.2)), 0.02)
     made = est.provenance
-    # The pilot's draws are thrown away but paid for, and a draw is a clean and an edited pass.
-    assert made.num_passes == 2 * (est.num_draws + 1000)
+    # Every draw is a pass, and every visit one more. What was left out of the pilot is paid for.
+    visited = est.counts.any(axis=1).sum()
+    assert est.num_draws + visited <= made.num_passes <= est.num_draws + visited + 1500
     assert made.exhaustive_passes == 3000 * (T * S + 1)
     assert made.num_passes < made.exhaustive_passes / 100
     assert made.tolerance == 0.02
@@ -188,9 +196,31 @@ def test_most_passes_are_saved_where_the_tolerance_is_wide():
     assert est.num_draws < 1.5 * 1.96**2 * 0.2 * 0.8 / 0.02**2
 
 
-def test_draws_spread_over_as_many_examples_as_there_are():
+def test_draws_of_an_example_are_spread_over_its_positions():
     est = measure(inputs(np.full(3000, 0.2)), 0.015)
-    assert est.counts.sum(axis=1).max() == math.ceil(est.num_draws / 3000)
+    draws = est.counts.sum(axis=1)
+    assert 500 <= (draws > 0).sum() < 3000
+    assert draws[draws > 0].min() >= 2
+    # A position lies in as many of m strata of length T/m, and one more at their borders.
+    assert np.all(est.counts <= np.ceil(draws / T)[:, None] + 1)
+
+
+def test_examples_that_differ_have_few_draws_each_and_those_alike_have_many():
+    """m = √(σ_w²/σ_b² · c/e): examples that always or never flip need no second draw."""
+    rng = np.random.default_rng(0)
+    n = 8000
+    differ = np.where(rng.random(n) < 0.3, 0.5 - 1e-6, 1e-9)
+    draws = [
+        measure(inputs(rates), 0.008).counts.sum(axis=1) for rates in (differ, np.full(n, 0.15))
+    ]
+    few, many = (each[each > 0].mean() for each in draws)
+    assert few < 3.5 < many
+
+
+def test_a_pilot_that_is_enough_is_the_estimate():
+    est = measure(inputs(np.full(3000, 0.01)), 0.02)
+    assert est.num_draws == 1000
+    assert est.provenance.num_passes == 1000 + est.num_examples == 1500
 
 
 def test_a_small_job_is_measured_whole():
@@ -286,9 +316,13 @@ def test_an_image_model_meets_its_tolerance():
     assert est.half_width() <= 0.03
 
 
-@pytest.mark.parametrize(("incremental", "positions"), [(False, "random"), ("auto", "all")])
-def test_draws_are_weighed_against_what_reuse_costs(incremental, positions):
-    x = jax.random.normal(jax.random.key(0), (300, 32, 32, 1))
+# (draws reuse clean values, positions): so does the exhaustive measurement, unless nothing does.
+@pytest.mark.parametrize(
+    ("incremental", "n", "positions"),
+    [(False, 300, "random"), ("auto", 300, "random"), ("auto", 10, "all")],
+)
+def test_draws_are_weighed_against_what_reuse_costs(incremental, n, positions):
+    x = jax.random.normal(jax.random.key(0), (n, 32, 32, 1))
     params = jax.random.normal(jax.random.key(1), (1024, 10))
     noise = Perturbation(Patches(2), Gaussian(sigma=3.0))
     est = jaxsens.sensitivity(
@@ -296,4 +330,159 @@ def test_draws_are_weighed_against_what_reuse_costs(incremental, positions):
         key=jax.random.key(2), tolerance=0.05, incremental=incremental,
     )  # fmt: skip
     assert est.provenance.positions == positions
-    assert est.half_width() <= 0.05
+    assert est.provenance.incremental == (incremental == "auto")
+    assert positions == "all" or est.half_width() <= 0.05
+
+
+# Reuse.
+
+
+def image_mlp(seed=0):
+    rng = np.random.default_rng(seed)
+    shapes = [(64, 24), (24, 5)]
+    return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+
+
+def apply_image_mlp(weights, x):
+    first, second = weights
+    return jnp.tanh(x.reshape(len(x), -1) @ first) @ second
+
+
+def measure_images(**options):
+    x = np.random.default_rng(1).normal(size=(80, 8, 8, 1)).astype(np.float32)
+    noise = Perturbation(Patches(2), Gaussian(sigma=1.0))
+    return jaxsens.sensitivity(
+        apply_image_mlp, image_mlp(), x, noise, 7, key=jax.random.key(4), **options
+    )
+
+
+def test_random_positions_by_reuse_are_those_of_whole_passes():
+    plain, reused = (
+        measure_images(positions="random", incremental=incremental, devices=ONE)
+        for incremental in (False, True)
+    )
+    assert np.array_equal(plain.counts, reused.counts)
+    assert np.array_equal(plain.totals, reused.totals)
+    assert plain.totals.sum() > 10
+    assert (plain.provenance.incremental, reused.provenance.incremental) == (False, True)
+    assert (plain.provenance.self_check, reused.provenance.self_check) == ("none", "passed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("incremental", [False, True])
+def test_random_draws_do_not_depend_on_the_cut(incremental):
+    expected = measure_images(positions="random", incremental=incremental, devices=ONE)
+    for options in ({"chunk_bytes": 4_000}, {"devices": jax.devices()[:3]}):
+        found = measure_images(positions="random", incremental=incremental, **options)
+        assert np.array_equal(found.totals, expected.totals)
+
+
+def test_a_random_draw_is_the_draw_of_all_positions():
+    """S draws at random positions have the noise that the same draws have among all of them."""
+    every = measure_images()
+    some = measure_images(positions="random")
+    everywhere = (some.counts > 0) & (every.totals == 0)
+    assert everywhere.sum() > 20
+    assert not some.totals[everywhere].any()
+    always = (some.counts > 0) & (every.totals == every.counts)
+    assert np.array_equal(some.totals[always], some.counts[always])
+
+
+def test_a_wrong_rule_is_found_and_whole_passes_take_over(monkeypatch):
+    from jaxsens.incremental.program import Program
+
+    right = Program.edit
+    expected = measure_images(positions="random", incremental=False)
+
+    def wrong(self, *arguments):
+        out, doubt = right(self, *arguments)
+        return 1.5 * out + 1, doubt
+
+    monkeypatch.setattr(Program, "edit", wrong)
+    x = np.random.default_rng(1).normal(size=(80, 8, 8, 1)).astype(np.float32)
+    with pytest.warns(UserWarning, match="reuse gave another output than a whole pass"):
+        found = jaxsens.sensitivity(
+            lambda weights, x: apply_image_mlp(weights, x), image_mlp(), x,
+            Perturbation(Patches(2), Gaussian(sigma=1.0)), 7, key=jax.random.key(4),
+            positions="random", incremental=True,
+        )  # fmt: skip
+    assert np.array_equal(found.totals, expected.totals)
+    assert found.provenance.self_check == "failed"
+    assert not found.provenance.incremental
+
+
+# A fixed population: the examples themselves.
+
+
+def test_a_fixed_population_needs_fewer_draws_and_says_so():
+    rng = np.random.default_rng(0)
+    x = inputs(halved_beta(0.2, 1.0)(rng, 1500))
+    sample, fixed = (measure(x, 0.008, population=name) for name in ("sample", "fixed"))
+    assert fixed.provenance.population == "fixed"
+    assert fixed.provenance.population_size == 1500
+    assert sample.provenance.population_size is None
+    assert fixed.half_width() <= 0.008
+    assert fixed.num_draws < sample.num_draws
+    assert f"of {1500}" in str(fixed)
+    again = jaxsens.SensitivityEstimate.from_json(fixed.to_json())
+    assert again.ci() == fixed.ci()
+
+
+def test_every_replacement_at_every_point_of_a_fixed_population_leaves_no_error():
+    cube = np.array([[a, b, c] for a in (-1, 1) for b in (-1, 1) for c in (-1, 1)], np.float32)
+    est = jaxsens.sensitivity(
+        lambda params, x: x[:, 0] + x[:, 1] + x[:, 2], (), cube, Perturbation(Bits(), Flip()),
+        "all", key=jax.random.key(0), population="fixed",
+    )  # fmt: skip
+    assert est.mean == est.ci()[0] == est.ci()[1] == 0.5
+    assert est.stderr == 0
+
+
+def test_merged_fixed_populations_are_one():
+    x = inputs(np.full(20, 0.3))
+    options = {"population": "fixed", "tolerance": None}
+    first, second = (
+        measure(part, seed=seed, **options) for seed, part in enumerate((x[:8], x[8:]))
+    )
+    merged = first.merge(second)
+    assert merged.provenance.population_size == 20
+    assert merged.half_width() < min(first.half_width(), second.half_width())
+    with pytest.raises(ValueError, match="population='fixed' and 'sample'"):
+        first.merge(measure(x[8:], None, seed=1))
+
+
+FIXED_CASES = {
+    "few of many": (halved_beta(0.2, 4.0), 2000, 0.02),
+    "most of them": (halved_beta(0.2, 1.0), 400, 0.012),
+    "rare": (halved_beta(0.015, 20.0), 2000, 0.006),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize("case", FIXED_CASES.values(), ids=FIXED_CASES)
+def test_the_mean_of_a_fixed_population_is_covered(case):
+    """The same examples in every run, whose mean is the truth; new keys."""
+    rates, n, tolerance = case
+    num_runs, rates = 400, rates(np.random.default_rng(0), n)
+    truth, means, held = rates.mean(), [], 0
+    for seed in range(num_runs):
+        est = measure(inputs(rates), tolerance, seed, population="fixed")
+        low, high = est.ci()
+        held += low <= truth <= high
+        means.append(est.mean)
+        assert est.half_width() <= tolerance
+    assert held / num_runs > 0.93 - 3 * math.sqrt(0.93 * 0.07 / num_runs)
+    assert abs(np.mean(means) - truth) < 0.2 * np.std(means)
+
+
+# Precision.
+
+
+def test_a_precision_is_recorded_and_changes_no_draw_on_a_cpu():
+    full, fast = (measure_images(precision=precision) for precision in ("highest", "default"))
+    assert (full.provenance.precision, fast.provenance.precision) == ("highest", "default")
+    assert jaxsens.changed_draws(full, fast) == 0
+    other = measure_images(incremental=False, precision="high", positions="random")
+    with pytest.raises(ValueError, match="positions='all'"):
+        jaxsens.changed_draws(full, other)

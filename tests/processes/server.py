@@ -1,19 +1,21 @@
 """Runs the command line in several processes, forks of one process that has imported it all.
 
 Reads one JSON object a line: the arguments, those of single processes, the folder for what they
-print, and how long a heartbeat may fail. Answers with their ids, then with the status of each as it
-ends. JAX must not have started before the fork: its threads would not be there after it.
+print, the port where they meet, and how long a heartbeat may fail. Answers with their ids, then
+with the status of each as it ends. JAX must not have started before the fork: its threads would not
+be there after it.
 """
 
 import json
 import os
-import socket
 import sys
 from typing import Any
 
 
-def run(job: dict[str, Any], process: int, port: int) -> int:
+def run(job: dict[str, Any], process: int) -> int:
     """In the child: one of the processes of a job."""
+    import jax
+
     from jaxsens.core import call_log, hosts
     from jaxsens.run import main
 
@@ -21,7 +23,11 @@ def run(job: dict[str, Any], process: int, port: int) -> int:
         file = os.path.join(job["folder"], f"{process}.{name}")
         opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
         os.dup2(opened, descriptor)
-    hosts.HEARTBEAT_SECONDS = job["heartbeat"]
+    port, hosts.HEARTBEAT_SECONDS = job["port"], job["heartbeat"]
+    # Compiled programs are shared with later runs of the tests; a process that is killed keeps
+    # none, since half of one would stay for ever.
+    least_seconds = 0.0 if job["keeps_programs"] else 1e9
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", least_seconds)
     call_log.SECONDS_BETWEEN_SAVES = 0.0
     arguments = [*job["arguments"], *job["own"].get(str(process), [])]
     if job["slurm"]:
@@ -43,13 +49,6 @@ def run(job: dict[str, Any], process: int, port: int) -> int:
     return status
 
 
-def free_port() -> int:
-    """A port that nobody uses."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
-
-
 def serve() -> None:
     """Answers until stdin ends."""
     import jax._src.xla_bridge as bridge
@@ -62,12 +61,12 @@ def serve() -> None:
     if bridge.backends_are_initialized():
         raise RuntimeError("JAX has started: forks would hang")
     for line in sys.stdin:
-        job, port, children = json.loads(line), free_port(), {}
+        job, children = json.loads(line), {}
         for process in range(job["num"]):
             if (child := os.fork()) == 0:
                 status = 99
                 try:
-                    status = run(job, process, port)
+                    status = run(job, process)
                 finally:
                     os._exit(status)
             children[child] = process

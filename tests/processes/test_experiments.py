@@ -1,16 +1,10 @@
 """Every experiment in two processes of two devices: what one process finds, in one folder."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
 #: Enough for the slowest machine; nothing waits for it where all is well.
 LIMIT = 600
 IMAGES = "--epochs 2 --evaluate-every 1 --num-train 100 --num-measured 6"
@@ -44,41 +38,25 @@ TINY = {
 }
 
 
-def free_port():
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
-
-
-def run(name, folder, num):
-    """Runs an experiment in so many processes; what each of them printed to stderr."""
-    flags = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=2")
-    environment = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "jaxsens.run", "--exp", name, *TINY[name].split()]
-    where = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", str(num)]
-    processes = [
-        subprocess.Popen(
-            [*command, "--workdir", str(folder), *where, "--process-id", str(number)],
-            env=environment, cwd=folder.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(num)
-    ]  # fmt: skip
-    try:
-        said = [process.communicate(timeout=LIMIT)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0] * num, said
+def run(forks, name, folder, num):
+    """Runs an experiment in so many processes."""
+    command = ["-m", "jaxsens.run", "--exp", name, *TINY[name].split(), "--workdir", folder]
+    command += ["--coordinator", f"127.0.0.1:{forks.free_port()}", "--num-processes", num]
+    forks.run_together(
+        [(*command, "--process-id", number) for number in range(num)],
+        num_devices=2,
+        timeout=LIMIT,
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
-def test_two_processes_find_what_one_finds(name, tmp_path):
+def test_two_processes_find_what_one_finds(forks, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     claims = []
     for num in (1, 2):
         folder = tmp_path / f"{num}"
-        run(name, folder, num)
+        run(forks, name, folder, num)
         lines = (folder / "metrics.jsonl").read_text().splitlines()
         records = [json.loads(line) for line in lines] if lines else []
         keys = Counter((r.get("model"), r.get("epoch"), r.get("stage")) for r in records)

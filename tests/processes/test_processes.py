@@ -15,6 +15,9 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
+from jaxsens.core import hosts
+from tests.helpers.processes import free_port
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 QUICK = ["--exp", "vision", "--num-measured", "10"]
@@ -33,8 +36,6 @@ class Server:
             "XLA_FLAGS": flags,
             "PYTHONPATH": str(ROOT),
             "TMPDIR": str(folder),
-            "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
         self._process = subprocess.Popen(
             [sys.executable, HERE / "server.py"],
@@ -44,12 +45,15 @@ class Server:
             text=True,
         )
 
-    def start(self, arguments, num=2, own=None, heartbeat=10, slurm=False) -> "Job":
+    def start(
+        self, arguments, num=2, own=None, heartbeat=10, slurm=False, keeps_programs=False
+    ) -> "Job":
         self._num += 1
         folder = self.folder / f"job-{self._num}"
         folder.mkdir()
         job = {"arguments": arguments, "num": num, "own": own or {}}
         job |= {"folder": str(folder), "heartbeat": heartbeat, "slurm": slurm}
+        job |= {"port": free_port(), "keeps_programs": keeps_programs}
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
         return Job(folder, json.loads(self._process.stdout.readline()), self._process.stdout)
@@ -100,7 +104,8 @@ def server(tmp_path_factory):
 def alone(server):
     """The folder of a run by one process."""
     run = server.folder / "alone"
-    assert server.start([*QUICK, "--workdir", str(run)], num=1).statuses() == [0]
+    job = server.start([*QUICK, "--workdir", str(run)], num=1, keeps_programs=True)
+    assert job.statuses() == [0], job.said()
     return end_state(run)
 
 
@@ -136,7 +141,7 @@ def leftovers(server) -> list[str]:
 def together(server):
     """What two processes find that nobody interrupts."""
     run = server.folder / "two"
-    job = server.start([*QUICK, "--workdir", str(run)])
+    job = server.start([*QUICK, "--workdir", str(run)], keeps_programs=True)
     assert job.statuses() == [0, 0], job.said()
     assert job.said() == []
     assert not leftovers(server)
@@ -213,17 +218,18 @@ def test_a_signal_to_one_ends_all_and_the_rest_has_the_same_bits(server, togethe
 
 
 @pytest.mark.parametrize(
-    ("process", "number"),
+    ("process", "number", "heartbeat"),
     [
-        (0, signal.SIGKILL),
-        pytest.param(1, signal.SIGKILL, marks=pytest.mark.slow),
-        pytest.param(0, signal.SIGSTOP, marks=pytest.mark.slow),
-        pytest.param(1, signal.SIGSTOP, marks=pytest.mark.slow),
+        (0, signal.SIGKILL, 10),
+        # By the heartbeat that users have.
+        pytest.param(1, signal.SIGKILL, hosts.HEARTBEAT_SECONDS, marks=pytest.mark.slow),
+        pytest.param(0, signal.SIGSTOP, hosts.HEARTBEAT_SECONDS, marks=pytest.mark.slow),
+        pytest.param(1, signal.SIGSTOP, hosts.HEARTBEAT_SECONDS, marks=pytest.mark.slow),
     ],
 )
-def test_a_lost_process_ends_the_others(server, process, number):
+def test_a_lost_process_ends_the_others(server, process, number, heartbeat):
     run = server.folder / f"lost-{process}-{number}"
-    job = server.start([*QUICK, "--workdir", str(run)])
+    job = server.start([*QUICK, "--workdir", str(run)], heartbeat=heartbeat)
     job.wait_for(run / "metrics.jsonl")
     os.kill(job.pids[process], number)
     statuses = job.statuses(last=process if number == signal.SIGSTOP else None)

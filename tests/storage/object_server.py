@@ -60,6 +60,8 @@ class ObjectServer:
     def _handler(store):
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # Head and body in one packet: apart, the second waits 40 ms for an answer to the first.
+            wbufsize = -1
 
             def log_message(self, *_):
                 pass

@@ -130,18 +130,16 @@ def wait_for(condition):
 
 
 @pytest.mark.parametrize("arguments", [["s.toml", "--jobs", "2"], ["s.toml", "--index", "0"]])
-def test_sigterm_is_passed_on_and_ends_with_75(arguments, sweep_of):
+def test_sigterm_is_passed_on_and_ends_with_75(arguments, sweep_of, forks, tmp_path):
     sweep_of(15, 0)
-    code = SWEEP.format(fake=FAKE, arguments=arguments)
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as process:
+    program = tmp_path / "program.py"
+    program.write_text(SWEEP.format(fake=FAKE, arguments=arguments))
+    with forks.start(program) as process:
         wait_for(lambda: Path("starts.txt").exists() and "15" in Path("starts.txt").read_text())
         wait_for(lambda: list(Path("runs").glob("*/*/config.json")))
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 75
-    assert "jaxsens: interrupted; the same command resumes" in err
+        assert process.wait(timeout=60) == 75
+    assert "jaxsens: interrupted; the same command resumes" in process.said()
     line = next(x for x in Path("starts.txt").read_text().splitlines() if x.startswith("15"))
     assert not Path("/proc", line.split()[1]).exists()
 

@@ -1,10 +1,6 @@
 """Training on several devices: the same training, cut over devices and calls in any way."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import flax.linen as nn
@@ -20,7 +16,6 @@ from jaxsens.training.bucketed import BucketTrainer
 from jaxsens.training.checkpoints import Checkpoints, training_identity
 from jaxsens.training.trainer import Recipe, Trainer, correct, fit
 
-ROOT = Path(__file__).parents[2]
 KEY = jax.random.key(7)
 _random = np.random.default_rng(0)
 X = _random.normal(size=(23, 4)).astype(np.float32)
@@ -233,6 +228,7 @@ import json, sys, tempfile
 import jax
 
 index, port, out = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+sys.path.append(sys.argv[4])
 jax.distributed.initialize(f"127.0.0.1:{port}", 2, index, initialization_timeout=60)
 
 import numpy as np
@@ -266,31 +262,15 @@ with open(out, "w") as file:
 """
 
 
-def test_two_processes_train_as_one(tmp_path):
-    (tmp_path / "program.py").write_text(PROGRAM)
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port = str(server.getsockname()[1])
-    environment = os.environ | {
-        "XLA_FLAGS": os.environ["XLA_FLAGS"].replace("count=8", "count=2"),
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent)]),
-    }
+def test_two_processes_train_as_one(forks, tmp_path):
+    program, port = tmp_path / "program.py", forks.free_port()
+    program.write_text(PROGRAM)
     outs = [tmp_path / f"{index}.json" for index in range(2)]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, tmp_path / "program.py", str(index), port, out],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for index, out in enumerate(outs)
-    ]  # fmt: skip
-    try:
-        for process in processes:
-            _, errors = process.communicate(timeout=240)
-            assert process.returncode == 0, errors
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    forks.run_together(
+        [(program, index, port, out, Path(__file__).parent) for index, out in enumerate(outs)],
+        num_devices=2,
+        timeout=240,
+    )
     first, second = (json.loads(out.read_text()) for out in outs)
     assert first == second
     assert (first["devices"], first["saved"]) == (4, [1, 2, 1, 2])

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxsens.adapters.operations.dtypes import as_dtype
 
 
-def _arange(*bounds: Any, dtype: Any = None, **_: Any) -> Any:
-    return jnp.arange(*bounds, dtype=as_dtype(dtype))
+def _arange(start: Any, end: Any = None, step: Any = None, *, dtype: Any = None, **_: Any) -> Any:
+    return jnp.arange(start, end, step, as_dtype(dtype))
 
 
 def _full(size: Sequence[int], value: Any, *, dtype: Any = None, **_: Any) -> Any:
@@ -49,8 +49,8 @@ def _scalar(value: Any, *, dtype: Any = None, **_: Any) -> Any:
     return jnp.asarray(value, as_dtype(dtype))
 
 
-def _eye(*sides: int, dtype: Any = None, **_: Any) -> Any:
-    return jnp.eye(*sides, dtype=as_dtype(dtype) or jnp.float32)
+def _eye(rows: int, columns: int | None = None, *, dtype: Any = None, **_: Any) -> Any:
+    return jnp.eye(rows, columns, dtype=as_dtype(dtype) or jnp.float32)
 
 
 def _linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, **_: Any) -> Any:

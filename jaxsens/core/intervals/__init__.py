@@ -1,12 +1,14 @@
 """Every confidence interval of jaxsens, one function for each idea.
 
-    basics    Interval, Student's t, several intervals at once
-    means     the mean of independent values, few of which may be far from the others
-    pairs     differences and ratios of two means
-    two_way   the mean of a table whose rows and columns are both random
-    ranks     rank correlation of two quantities over models
+    basics      Interval, Student's t, several intervals at once
+    means       the mean of independent values, few of which may be far from the others
+    pairs       differences and ratios of two means
+    two_way     the mean of a table whose rows and columns are both random
+    population  the mean over examples that are all there are
+    ranks       rank correlation of two quantities over models
 
-Assumption: examples (seeds, runs) are independent draws from what the interval speaks of.
+Assumption: examples (seeds, runs) are independent draws from what the interval speaks of; but in
+`population` they are what it speaks of.
 """
 
 from jaxsens.core.intervals.basics import (
@@ -24,6 +26,11 @@ from jaxsens.core.intervals.pairs import (
     paired_difference,
     ratio_of_means,
 )
+from jaxsens.core.intervals.population import (
+    noise_variance,
+    population_interval,
+    population_variance,
+)
 from jaxsens.core.intervals.ranks import RankCorrelation, rank_correlation
 from jaxsens.core.intervals.two_way import two_way_interval, two_way_variance
 
@@ -36,7 +43,10 @@ __all__ = [
     "difference_bounds",
     "independent_difference",
     "mean_interval",
+    "noise_variance",
     "paired_difference",
+    "population_interval",
+    "population_variance",
     "rank_correlation",
     "ratio_of_means",
     "student_half_width",

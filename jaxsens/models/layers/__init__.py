@@ -11,7 +11,7 @@ from jaxsens.models.layers.basics import (
     max_pool,
     uniform_fan_in,
 )
-from jaxsens.models.layers.convolution import conv_general_dilated, valid_convolution
+from jaxsens.models.layers.convolution import conv_general_dilated, padded_convolution
 from jaxsens.models.layers.multi_head import Heads, Projection, multi_head_attention
 
 __all__ = [
@@ -27,6 +27,6 @@ __all__ = [
     "linear",
     "max_pool",
     "multi_head_attention",
+    "padded_convolution",
     "uniform_fan_in",
-    "valid_convolution",
 ]

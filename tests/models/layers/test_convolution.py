@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 from jax import lax
 
+from jaxsens.models.layers import chunks, convolution, winograd
 from jaxsens.models.layers.basics import avg_pool, max_pool
-from jaxsens.models.layers.convolution import conv_general_dilated, valid_convolution
+from jaxsens.models.layers.convolution import conv_general_dilated, padded_convolution
 
 
-def xla_convolution(x, kernel, strides=(1, 1)):
+def xla_convolution(x, kernel, strides=(1, 1), padding=((0, 0), (0, 0))):
     return lax.conv_general_dilated(
         x,
         kernel,
         strides,
-        "VALID",
+        padding,
         dimension_numbers=("NHWC", "HWIO", "NHWC"),
         feature_group_count=x.shape[-1] // kernel.shape[2],
     )
@@ -53,14 +54,8 @@ DEPTHWISE = [((2, 7, 6, 4), (3, 3, 1, 4), (1, 1)), ((1, 8, 9, 3), (2, 3, 1, 3), 
 def test_value_and_gradient_equal_those_of_xla(x_shape, kernel_shape, strides):
     x, kernel = random(*x_shape), random(*kernel_shape, seed=1)
 
-    @jax.jit(static_argnums=0)
-    def value_and_grad(convolution, x, kernel):
-        out, vjp = jax.vjp(lambda *a: convolution(*a, strides), x, kernel)
-        return out, vjp(jnp.sin(out))
-
-    assert_close(
-        value_and_grad(valid_convolution, x, kernel), value_and_grad(xla_convolution, x, kernel)
-    )
+    ours = value_and_vjp(padded_convolution, x, kernel, strides, ((0, 0), (0, 0)))
+    assert_close(ours, value_and_vjp(xla_convolution, x, kernel, strides, ((0, 0), (0, 0))))
 
 
 KINDS = [
@@ -79,8 +74,8 @@ def test_gradient_inside_a_scan_and_under_vmap(kernel_shape, strides):
         return jax.grad(lambda x: jnp.sin(convolution(x, kernel, strides)).sum())
 
     expected = jax.jit(jax.vmap(grad_fn(xla_convolution)))(x)
-    assert_close(jax.jit(lambda x: lax.map(grad_fn(valid_convolution), x))(x), expected)
-    assert_close(jax.jit(jax.vmap(grad_fn(valid_convolution)))(x), expected)
+    assert_close(jax.jit(lambda x: lax.map(grad_fn(padded_convolution), x))(x), expected)
+    assert_close(jax.jit(jax.vmap(grad_fn(padded_convolution)))(x), expected)
 
 
 @pytest.mark.parametrize(("kernel_shape", "strides"), KINDS[1:])
@@ -93,7 +88,7 @@ def test_second_derivative(kernel_shape, strides):
 
         return jax.jit(jax.grad(lambda kernel: slope(kernel).sum()))(kernel)
 
-    assert_close(hessian_product(valid_convolution), hessian_product(xla_convolution))
+    assert_close(hessian_product(padded_convolution), hessian_product(xla_convolution))
 
 
 @pytest.mark.parametrize(("kernel_shape", "strides"), KINDS)
@@ -105,8 +100,125 @@ def test_other_devices_keep_the_convolutions_of_xla(kernel_shape, strides):
         lowered = jax.jit(grad_fn).trace(x, kernel).lower(lowering_platforms=(platform,))
         return lowered.as_text().count("stablehlo.convolution")
 
-    assert num_convolutions(valid_convolution, "cuda") == 3
-    assert num_convolutions(valid_convolution, "cpu") < num_convolutions(xla_convolution, "cpu")
+    assert num_convolutions(padded_convolution, "cuda") == 3
+    assert num_convolutions(padded_convolution, "cpu") < num_convolutions(xla_convolution, "cpu")
+
+
+@jax.jit(static_argnums=(0, 3, 4))
+def value_and_vjp(convolution, x, kernel, strides, padding):
+    out, vjp = jax.vjp(lambda *a: convolution(*a, strides, padding), x, kernel)
+    return out, vjp(jnp.sin(out))
+
+
+WIDE = [
+    pytest.param((4, 8, 8, 64), (1, 1), ((1, 1), (1, 1)), id="same"),
+    pytest.param((3, 7, 9, 64), (1, 1), ((0, 0), (0, 0)), id="odd"),
+    pytest.param((2, 6, 5, 64), (1, 1), ((2, 2), (0, 2)), id="uneven"),
+    pytest.param((2, 6, 6, 64), (1, 1), ((3, 1), (0, 0)), id="more-than-the-kernel"),
+    pytest.param((2, 3, 3, 64), (1, 1), ((0, 0), (0, 0)), id="one-output"),
+    pytest.param((3, 9, 8, 64), (2, 2), ((1, 1), (1, 1)), id="strided"),
+]
+
+
+@pytest.mark.parametrize(("x_shape", "strides", "padding"), WIDE)
+def test_wide_kernels_equal_those_of_xla(x_shape, strides, padding):
+    x, kernel = random(*x_shape), random(3, 3, 64, 72, seed=1)
+    ours = value_and_vjp(padded_convolution, x, kernel, strides, padding)
+    assert_close(ours, value_and_vjp(xla_convolution, x, kernel, strides, padding))
+
+
+def drawn(number):
+    """A convolution of any kind: sides, kernel, strides and padding at random."""
+    rng = np.random.default_rng(number)
+    size, strides = rng.integers(1, 6, 2), rng.integers(1, 4, 2)
+    padding = rng.integers(0, 3, (2, 2))
+    sides = size + rng.integers(0, 9, 2)
+    channels, features = rng.integers(1, 5, 2)
+    inner = channels
+    if number % 3 == 0:
+        inner, features = 1, channels
+    return (
+        random(int(rng.integers(1, 4)), *sides, channels),
+        random(*size, inner, features, seed=1),
+        tuple(map(int, strides)),
+        tuple((int(low), int(high)) for low, high in padding),
+    )
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_convolutions_at_random_equal_those_of_xla(number):
+    x, kernel, strides, padding = drawn(number)
+    ours = value_and_vjp(padded_convolution, x, kernel, strides, padding)
+    assert_close(ours, value_and_vjp(xla_convolution, x, kernel, strides, padding))
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Two images or less at a time, on what has a single device."""
+    monkeypatch.setattr(chunks, "_is_alone", lambda: True)
+    monkeypatch.setattr(winograd, "TILE_BYTES", 2 * 16 * 16 * 64 * 4)
+    monkeypatch.setattr(convolution, "PATCH_BYTES", 2 * 36 * 18 * 4)
+
+
+@pytest.mark.parametrize("num", [4, 5])
+@pytest.mark.parametrize(
+    ("channels", "kernel_shape"),
+    [(64, (3, 3, 64, 64)), (2, (3, 3, 2, 4)), (2, (3, 3, 1, 2))],
+    ids=["winograd", "patches", "depthwise"],
+)
+def test_chunks_of_a_batch_give_what_the_batch_gives(small_chunks, num, channels, kernel_shape):
+    x, kernel = random(num, 8, 8, channels), random(*kernel_shape, seed=1)
+    padding = ((1, 1), (1, 1)) if channels == 64 else ((0, 0), (0, 0))
+
+    # Another function than before: what was compiled had other chunks.
+    def ours(*args):
+        return padded_convolution(*args)
+
+    assert "scan" in str(jax.make_jaxpr(ours_grad(ours, padding))(x, kernel))
+    expected = value_and_vjp(xla_convolution, x, kernel, (1, 1), padding)
+    assert_close(value_and_vjp(ours, x, kernel, (1, 1), padding), expected)
+
+
+def ours_grad(convolution, padding):
+    return jax.grad(lambda *a: jnp.sin(convolution(*a, (1, 1), padding)).sum(), (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("num", "bytes_of_one", "limit", "expected"),
+    [(100, 1, 30, 25), (100, 10, 30, 2), (7, 1, 6, 6), (7, 1, 7, 7), (5, 9, 3, 1)],
+)
+def test_chunks_divide_the_batch_if_they_can(monkeypatch, num, bytes_of_one, limit, expected):
+    monkeypatch.setattr(chunks, "_is_alone", lambda: True)
+    assert chunks.chunk_size(num, bytes_of_one, limit) == expected
+    monkeypatch.setattr(chunks, "_is_alone", lambda: False)
+    assert chunks.chunk_size(num, bytes_of_one, limit) == num
+
+
+def test_memory_of_a_gradient_is_bounded(monkeypatch):
+    """Patches of 100 images of 32×32×64 would take 236 MB, tiles 105 MB."""
+    monkeypatch.setattr(chunks, "_is_alone", lambda: True)
+    x, kernel = jax.ShapeDtypeStruct((100, 32, 32, 64), jnp.float32), jnp.zeros((3, 3, 64, 64))
+
+    def grad_kernel(x, kernel):
+        out, vjp = jax.vjp(
+            lambda kernel: padded_convolution(x, kernel, (1, 1), ((1, 1), (1, 1))), kernel
+        )
+        return vjp(out)
+
+    compiled = jax.jit(grad_kernel).lower(x, kernel).compile()
+    batch = 100 * 32 * 32 * 64 * 4
+    assert compiled.memory_analysis().temp_size_in_bytes < 2 * batch + 8 * winograd.TILE_BYTES
+
+
+@pytest.mark.parametrize(("kernel_shape", "strides"), KINDS[:2])
+def test_a_pass_without_a_derivative_is_one_convolution(kernel_shape, strides):
+    x, kernel = random(2, 6, 6, 2), random(*kernel_shape, seed=1)
+    jaxpr = str(jax.make_jaxpr(lambda *a: padded_convolution(*a, strides))(x, kernel))
+    assert jaxpr.count("conv_general_dilated[") == 1
+    lowered = jax.jit(lambda x: padded_convolution(x, random(3, 3, 64, 64), (1, 1))).lower(
+        jnp.zeros((2, 8, 8, 64))
+    )
+    assert lowered.as_text().count("stablehlo.convolution") == 1
 
 
 def layer_with_and_without(features=6, **options):
