@@ -323,7 +323,8 @@ def test_five_gigabytes_are_measured_from_the_command_line(place):
     for more in ("--num-examples 200", ""):
         done = subprocess.run(
             [sys.executable, "-c", program, *f"{words} {more}".split()],
-            capture_output=True, text=True, check=True, env={**os.environ, "XLA_FLAGS": flags},
+            capture_output=True, text=True, check=True,
+            env={**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(Path(__file__).parents[2])},
         )  # fmt: skip
         peaks.append(int(done.stdout.split()[-1]))
     print(peaks)
