@@ -99,6 +99,8 @@ def _advice(out: Any, n: int) -> str:
     first = picked.get(type(out))
     if first is not None:
         return f": return the logits alone, such as lambda params, x: apply_fn(params, x){first}"
+    if getattr(out, "shape", ()) and out.shape[0] in _USUAL_BATCHES and out.shape[0] != n:
+        return f": if {out.shape[0]} is a number of examples, as in a reshape, write len(x) there"
     if len(getattr(out, "shape", ())) > 2 and out.shape[0] == n:
         return (
             ": for a label at each place, say what counts with metric=jaxsens.label_flip_any, "
