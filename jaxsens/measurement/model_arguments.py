@@ -99,8 +99,6 @@ def _advice(out: Any, n: int) -> str:
     first = picked.get(type(out))
     if first is not None:
         return f": return the logits alone, such as lambda params, x: apply_fn(params, x){first}"
-    if getattr(out, "shape", ()) and out.shape[0] in _USUAL_BATCHES and out.shape[0] != n:
-        return f": if {out.shape[0]} is a number of examples, as in a reshape, write len(x) there"
     if len(getattr(out, "shape", ())) > 2 and out.shape[0] == n:
         return (
             ": for a label at each place, say what counts with metric=jaxsens.label_flip_any, "
@@ -112,12 +110,16 @@ def _advice(out: Any, n: int) -> str:
 def _refuse_fixed_batch(
     apply_fn: Callable, params: Any, batch: Any, cause: Exception | None
 ) -> None:
-    """Raises ValueError if the model can be traced for one of the usual sizes of batches alone."""
+    """Raises ValueError if the model takes one of the usual sizes of batches alone.
+
+    Where it could be traced (no cause), an output that has always the same length, such as a side
+    of the image, says nothing of batches.
+    """
     fitting: list[int] = []
     for size in _USUAL_BATCHES:
         with contextlib.suppress(Exception):
-            jax.eval_shape(apply_fn, params, *shapes(batch, size))
-            fitting.append(size)
+            out = jax.eval_shape(apply_fn, params, *shapes(batch, size))
+            fitting += [size] * (cause is None or out.shape[:1] == (size,))
         if len(fitting) > 1:
             return
     if fitting:

@@ -30,7 +30,7 @@ def test_a_batch_written_into_a_reshape():
     def halved(params, x):  # two examples become 16 rows, and fail nowhere
         return x.reshape(16, -1) @ params[: x.size // 16]
 
-    assert "if 16 is a number of examples, as in a reshape, write len(x)" in refused(halved)
+    assert "apply_fn takes batches of 16 alone" in refused(halved)
 
 
 def exported(batch):
