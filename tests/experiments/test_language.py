@@ -301,7 +301,7 @@ def test_a_tiny_run(run_tiny, tmp_path, capsys):
         f"figures/{name}.png"
         for name in (
             *("training_curves", "training_variance_4", "training_validation"),
-            *("positions", "ways"),
+            *("equal_accuracy", "positions", "ways"),
         )
     ]
     # One epoch of so few texts teaches nothing, and the claims say so.
