@@ -76,7 +76,11 @@ def cached_estimate(
 def cached_estimate_stage(
     folder: RunFolder, name: str, kind: type[EstimateT], measure: Callable[[], EstimateT]
 ) -> EstimateT:
-    """Like `cached_estimate`, and if it measures, a record says how many seconds that took."""
+    """Like `cached_estimate`, and a record says how many seconds it took to measure.
+
+    A process that was killed between the two has left the file alone: then nobody knows how long it
+    took, and the record says 0.
+    """
     seconds: list[float] = []
 
     def timed() -> EstimateT:
@@ -86,8 +90,8 @@ def cached_estimate_stage(
         return estimate
 
     estimate = cached_estimate(folder, name, kind, timed)
-    if seconds:
-        folder.append({"stage": name, "seconds": seconds[0]})
+    if seconds or not any(record.get("stage") == name for record in records(folder)):
+        folder.append({"stage": name, "seconds": sum(seconds)})
     return estimate
 
 
