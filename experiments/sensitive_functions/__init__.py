@@ -49,7 +49,7 @@ PRESETS = {
         scaling_seeds=6,
         scaling_control_seeds=2,
         scaling_steps=3_000,
-        tradeoff_lengths=(4, 7),
+        tradeoff_lengths=(4, 6),
         tradeoff_functions=("parity", "majority"),
         tradeoff_decays=(0.0, 0.1, 0.4),
         tradeoff_rates=(5e-4,),
@@ -145,7 +145,7 @@ PRESETS = {
 PAPERS = (SENSITIVE_FUNCTIONS,)
 
 COST = {
-    "quick": "width 32, up to 10 bits, 2 to 6 runs a point; 14 CPU minutes",
+    "quick": "width 32, up to 10 bits, 2 to 6 runs a point; 11 CPU minutes, 8 minutes on 2 cores",
     "small": "width 32, up to 16 bits, 6 runs a point; 98 CPU minutes, 3.6 GB",
     "paper": "width 128, up to 30 bits, all sweeps: hundreds of GPU hours",
 }
