@@ -22,9 +22,10 @@ from jaxsens.incremental.edited_position import EditedPosition
 from jaxsens.incremental.jumps import Jump, find_jumps, sized_values
 from jaxsens.incremental.layout import Layout, contiguous_table, make_layout
 from jaxsens.incremental.nearness import entry_size, near_jumps
+from jaxsens.incremental.needed import without_unneeded
 from jaxsens.incremental.propagate import prepare, propagate
 from jaxsens.incremental.recognition.recognise import recognise
-from jaxsens.incremental.trace import Prepare, Trace, trace, value_of
+from jaxsens.incremental.trace import Prepare, Trace, equations_of, flatten, value_of
 from jaxsens.incremental.values import Value
 from jaxsens.perturbations.grids import Grid
 
@@ -192,7 +193,8 @@ def make_program(
         params, x, context = jax.tree.unflatten(tree, arguments)
         return apply_fn(params, x, *context)
 
-    traced = recognise(trace(flat, *leaves, platform=platform, is_mark=is_marked))
+    needed = without_unneeded(equations_of(flat, *leaves))
+    traced = recognise(flatten(needed, platform=platform, is_mark=is_marked))
     layout = _input_layout(grid, tuple(x.shape))
     parts = np.array_split(np.arange(layout.num_positions), num_position_groups)
     return Program(

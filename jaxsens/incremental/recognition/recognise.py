@@ -15,7 +15,8 @@ import numpy as np
 
 from jaxsens.incremental.attention_masks import AffineMask
 from jaxsens.incremental.attention_operation import AttentionKind
-from jaxsens.incremental.recognition.known_values import KnownValues
+from jaxsens.incremental.known_values import KnownValues
+from jaxsens.incremental.recognition.known_masks import known_mask
 from jaxsens.incremental.recognition.matching import AttentionMatch
 from jaxsens.incremental.recognition.written_attention import CAUSAL_NAME, NAME, PARAM
 from jaxsens.incremental.trace import Operation, Trace, evaluate
@@ -60,7 +61,7 @@ def _merged(parts: tuple[Operation, ...], match: AttentionMatch, known: KnownVal
     of_chain = [operand for part in written.logits.chain for operand in part.inputs]
     others = [each for each in dict.fromkeys(n for n in of_chain if isinstance(n, int))
               if each not in own]  # fmt: skip
-    mask = known.mask(written.logits, others)
+    mask = known_mask(known, written.logits, others)
     causal = mask is not None and _is_causal(mask, written.logits.shape)
     written = replace(written, mask=mask, kind=AttentionKind(causal=causal))
     inputs, outputs = (*match.operands(), *others), parts[-1].outputs
