@@ -93,7 +93,13 @@ def test_operations_saved(name):
     assert as_it_is > gain * found.incremental
 
 
-@pytest.mark.parametrize("name", MODELS)
+#: These are compiled quickly, and have what others have: a mask of each example, one token read.
+QUICK = {"BERT, padded", "grouped queries"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in MODELS]
+)
 def test_the_same_flips(name):
     apply_fn, params, (x, *context), noise, _, _ = parts(name)
     options = {"key": KEY, "context": context[0] if context else None}

@@ -53,7 +53,13 @@ def check_same(function, *inputs):
     return closed, new
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+#: Most of these are computed whole.
+WHOLE = {"complex", "convolutions", "images", "integer", "pooling", "sorting", "unary"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in WHOLE else ()) for n in FAMILIES]
+)
 def test_a_part_of_every_block(name):
     family, x = FAMILIES[name]
     readers = list(READ.values())
