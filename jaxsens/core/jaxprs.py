@@ -26,8 +26,9 @@ def equations(jaxpr: Any) -> Iterator[Any]:
 
 def coarsest_rounding(jaxpr: Any) -> float:
     """The relative rounding error of the coarsest floating-point numbers that a function makes."""
-    dtypes = {getattr(out.aval, "dtype", None) for e in equations(jaxpr) for out in e.outvars}
-    floats = [dtype for dtype in dtypes - {None} if jnp.issubdtype(dtype, jnp.inexact)]
+    avals = [out.aval for equation in equations(jaxpr) for out in equation.outvars]
+    dtypes = {aval.dtype for aval in avals if hasattr(aval, "dtype")}
+    floats = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.inexact)]
     return max((float(jnp.finfo(dtype).eps) for dtype in floats), default=0.0)
 
 

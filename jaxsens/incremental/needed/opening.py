@@ -142,8 +142,10 @@ def _last_step_apart(loop: Operation, values: Values) -> list[Operation]:
     )
     operations += values.inlined(params["jaxpr"], (*consts, *states, *rows), (*ends, *last))
     join = functools.partial(_joined, is_first=params["reverse"])
-    for rest, row, number in zip(others, last, made, strict=True):
-        operations.append(Operation("all steps", join, {}, (rest, row), (number,), -1))
+    operations += [
+        Operation("all steps", join, {}, (before, at_end), (number,), -1)
+        for before, at_end, number in zip(others, last, made, strict=True)
+    ]
     return operations
 
 
