@@ -5,7 +5,7 @@ change a result: a wrong count costs time.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,9 +100,7 @@ def _costs(apply_fn, leaves, tree, grid, samples, platform, group_counts) -> Cos
             total += len(group.positions) * flops.count_from(jaxpr, jaxpr.invars[-2:])
             sizes = list(output_bytes(jaxpr))
             widest, together = max(widest, *sizes), max(together, sum(sizes))
-            num_params = len(jax.tree.leaves(params))
-            shared = {*program.trace.inputs[:num_params], *program.trace.constants}
-            kept = max(kept, _taken_bytes(jaxpr, values.values, shared))
+            kept = max(kept, _taken_bytes(jaxpr, values.values, program.shared))
         edits = num * samples
         plain = flops.count(jax.make_jaxpr(program.forward)(params, x, context).jaxpr)
         once = flops.count(clean.jaxpr)
@@ -128,7 +126,7 @@ def _costs(apply_fn, leaves, tree, grid, samples, platform, group_counts) -> Cos
     return best
 
 
-def _taken_bytes(jaxpr: Any, values: list[Any], shared: set[int]) -> int:
+def _taken_bytes(jaxpr: Any, values: list[Any], shared: Set[int]) -> int:
     """Bytes of the clean values of an example that edits take, but for those all examples share."""
     owners = [number for number, value in enumerate(values) for _ in jax.tree.leaves(value)]
     taken = {atom for each in jaxpr.eqns for atom in each.invars if not isinstance(atom, Literal)}

@@ -22,9 +22,11 @@ from jaxsens.incremental.edited_position import EditedPosition
 from jaxsens.incremental.jumps import Jump, find_jumps, sized_values
 from jaxsens.incremental.layout import Layout, contiguous_table, make_layout
 from jaxsens.incremental.nearness import entry_size, near_jumps
+from jaxsens.incremental.needed import without_unneeded
 from jaxsens.incremental.propagate import prepare, propagate
 from jaxsens.incremental.recognition.recognise import recognise
-from jaxsens.incremental.trace import Prepare, Trace, trace, value_of
+from jaxsens.incremental.trace import Prepare, Trace, equations_of, flatten, value_of
+from jaxsens.incremental.unrolling import unroll_layers
 from jaxsens.incremental.values import Value
 from jaxsens.perturbations.grids import Grid
 
@@ -49,11 +51,14 @@ class Program:
       trace: the model as a function of flat arguments, for a batch of one example.
       edited_input: the number of the input that is edited.
       position_groups: all positions, in groups.
+      shared: the numbers of values that all examples share: parameters, those of single layers that
+        stand in a stack, and large constants.
     """
 
     trace: Trace
     edited_input: int
     position_groups: tuple[PositionGroup, ...]
+    shared: frozenset[int]
 
     def clean(self, params: Any, x: Array, context: Any) -> "CleanValues":
         """All values of the model for one unedited example, and what rules prepare of them."""
@@ -192,13 +197,22 @@ def make_program(
         params, x, context = jax.tree.unflatten(tree, arguments)
         return apply_fn(params, x, *context)
 
-    traced = recognise(trace(flat, *leaves, platform=platform, is_mark=is_marked))
+    num_params = len(jax.tree.leaves(params))
+    closed = equations_of(flat, *leaves)
+    written_out = unroll_layers(closed, num_params, is_marked)
+    traced = recognise(flatten(without_unneeded(written_out), platform=platform, is_mark=is_marked))
+    shared = {*traced.inputs[:num_params], *traced.constants}
+    if written_out is not closed:
+        reached = traced.dependents(traced.inputs[num_params:])
+        made = {number for each in traced.operations for number in each.outputs}
+        shared |= made - reached
     layout = _input_layout(grid, tuple(x.shape))
     parts = np.array_split(np.arange(layout.num_positions), num_position_groups)
     return Program(
         traced,
-        traced.inputs[len(jax.tree.leaves(params))],
+        traced.inputs[num_params],
         tuple(PositionGroup(part, _of_positions(layout, part)) for part in parts),
+        frozenset(shared),
     )
 
 
