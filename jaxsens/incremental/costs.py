@@ -15,7 +15,13 @@ from jax.extend.core import Literal
 
 from jaxsens.core.jaxprs import bytes_of, output_bytes
 from jaxsens.incremental import flops
-from jaxsens.incremental.program import CleanValues, Program, as_shapes, make_program
+from jaxsens.incremental.program import (
+    CleanValues,
+    Program,
+    as_shapes,
+    count_whole_pass,
+    make_program,
+)
 from jaxsens.perturbations.grids import Grid
 
 #: Into how many groups positions may be cut.
@@ -85,6 +91,7 @@ def _costs(apply_fn, leaves, tree, grid, samples, platform, group_counts) -> Cos
     params, x, context = jax.tree.unflatten(tree, leaves)
     found: list[Costs] = []
     num = 0
+    plain = count_whole_pass(apply_fn, params, x, context, platform)
     for num_position_groups in group_counts:
         # Asked before the model is traced, which takes long.
         if num_position_groups > 1 and num < 4 * num_position_groups:
@@ -104,7 +111,6 @@ def _costs(apply_fn, leaves, tree, grid, samples, platform, group_counts) -> Cos
             shared = {*program.trace.inputs[:num_params], *program.trace.constants}
             kept = max(kept, _taken_bytes(jaxpr, values.values, shared))
         edits = num * samples
-        plain = flops.count(jax.make_jaxpr(program.forward)(params, x, context).jaxpr)
         once = flops.count(clean.jaxpr)
         each = (total + once) / edits
         edit_bytes, all_bytes = (-(-size // samples) for size in (widest, together))
