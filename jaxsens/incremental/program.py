@@ -9,7 +9,7 @@ Assumption: the model maps each example of a batch by itself. It is traced for a
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -189,13 +189,26 @@ def make_program(
     """
     flat, leaves = _of_one(apply_fn, params, x, context)
     traced = recognise(trace(flat, *leaves, platform=platform, is_mark=is_marked))
+    edited_input = traced.inputs[len(jax.tree.leaves(params))]
+    return Program(traced, edited_input, _position_groups(grid, x, num_position_groups))
+
+
+def in_position_groups(program: Program, grid: Grid, x: Any, num: int) -> Program:
+    """The same model with its positions cut into another number of groups.
+
+    Args:
+      program: the model.
+      grid: where windows lie.
+      x: one example, or its shape.
+      num: of groups.
+    """
+    return replace(program, position_groups=_position_groups(grid, x, num))
+
+
+def _position_groups(grid: Grid, x: Any, num: int) -> tuple[PositionGroup, ...]:
     layout = _input_layout(grid, tuple(x.shape))
-    parts = np.array_split(np.arange(layout.num_positions), num_position_groups)
-    return Program(
-        traced,
-        traced.inputs[len(jax.tree.leaves(params))],
-        tuple(PositionGroup(part, _of_positions(layout, part)) for part in parts),
-    )
+    parts = np.array_split(np.arange(layout.num_positions), num)
+    return tuple(PositionGroup(part, _of_positions(layout, part)) for part in parts)
 
 
 def count_whole_pass(apply_fn: Callable, params: Any, x: Any, context: Any, platform: str) -> float:

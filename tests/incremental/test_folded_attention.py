@@ -36,6 +36,16 @@ def written_out(queries, x, given, *, visible, scale, causal):
     return attention(q, k, v, given.out, visible=visible, causal=causal)
 
 
+def check(projections, queries, x, **options):
+    @jax.jit
+    def both(projections, queries, x):
+        forms = written_out, folded_attention
+        return [form(queries, x, projections, **options) for form in forms]
+
+    expected, found = both(projections, queries, x)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_both_forms_give_the_same_with_all_biases(projections, causal):
     x = normal(2, 6, WIDTH, seed=9)
@@ -43,18 +53,14 @@ def test_both_forms_give_the_same_with_all_biases(projections, causal):
     seen[:, 3] = False  # a query that sees nothing
     visible = jnp.asarray(np.tril(seen) if causal else seen)
     options = {"visible": visible, "scale": jnp.float32(0.7), "causal": causal}
-    expected = written_out(x, x, projections, **options)
-    found = folded_attention(x, x, projections, **options)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    check(projections, x, x, **options)
 
 
 def test_some_queries_may_look_at_all_tokens(projections):
     x = normal(2, 6, WIDTH, seed=9)
     visible = jnp.ones((1, 2, 6), bool)
     options = {"visible": visible, "scale": jnp.float32(0.7), "causal": False}
-    expected = written_out(x[:, :2], x, projections, **options)
-    found = folded_attention(x[:, :2], x, projections, **options)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    check(projections, x[:, :2], x, **options)
 
 
 @pytest.mark.parametrize("is_jitted", [False, True])
@@ -92,7 +98,7 @@ def test_a_vision_transformer_folds_outside_of_training_alone(name):
     traces = [str(jax.make_jaxpr(forward(model, train))(variables, x)) for train in (False, True)]
     assert ["jaxsens_folded_attention" in trace for trace in traces] == [True, False]
     x = normal(2, 8, 8, 1)
-    measured, trained = (forward(model, train)(variables, x) for train in (False, True))
+    measured, trained = (jax.jit(forward(model, train))(variables, x) for train in (False, True))
     np.testing.assert_allclose(measured, trained, rtol=1e-4, atol=1e-5)
 
 
@@ -100,11 +106,10 @@ def test_a_pass_costs_what_the_folded_form_takes():
     model, image = MODELS["small"], (16, 16, 1)
     x = jax.ShapeDtypeStruct(image, jnp.float32)
     variables = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, *image)))
-    whole = flops.count(jax.make_jaxpr(model.apply)(variables, jnp.zeros((1, *image))).jaxpr)
     made = make_program(model.apply, variables, x, (), Patches(4), "cpu", 1)
     separate = flops.count(jax.make_jaxpr(made.forward)(variables, x, ()).jaxpr)
     costs = count_costs(model.apply, variables, x, (), Patches(4), 5, "cpu", group_counts=(1,))
-    assert costs.plain < min(whole, separate)
+    assert costs.plain < 0.9 * separate
 
 
 def test_operations_on_parameters_alone_are_not_counted():
