@@ -93,7 +93,7 @@ def count_costs(
       num_examples: n, of one call; None for so many that compiling does not matter.
     """
     leaves, tree = jax.tree.flatten((as_shapes(params), x, context))
-    traced = apply_fn, tuple(leaves), tree, grid, platform
+    traced: tuple[Any, ...] = apply_fn, tuple(leaves), tree, grid, platform
     num = _traced(*traced).num_edits(samples)
     best = _costs(*traced, samples, group_counts[0])
 
