@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxsens.incremental.attention_operation import as_weights, attention, masked
+from jaxsens.incremental.attention_operation import as_weights, attention, hidden
 
 _MARK = "jaxsens_folded_attention"
 #: Axes of what a folded call takes: tokens, mask and scale; what was folded; the projections.
@@ -98,7 +98,8 @@ def _marked(causal: bool) -> Callable[..., Array]:
         at_tokens = (jnp.einsum("nqd,dhc->nqhc", queries, both) + bias[None, None]) * scale
         # Heads beside queries: what each example multiplies by x, and by xᵀ, is one matrix.
         logits = jnp.einsum("nqhc,ntc->nqht", at_tokens, x)
-        seen = masked(logits.swapaxes(1, 2), visible, causal=causal).swapaxes(1, 2)
+        fill = hidden(*visible.shape[1:], logits.dtype, causal=causal)
+        seen = jnp.where(visible[:, :, None], logits, fill[:, :, None])
         received = jnp.einsum("nqht,ntd->nqhd", as_weights(seen, "softmax"), x)
         return jnp.einsum("nqhd,hdf->nqf", received, values) + value_bias[None, None]
 
