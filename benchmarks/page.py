@@ -4,17 +4,18 @@ A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; what 
 replaced, everything else is left as it is. A test fails where the page and the data differ.
 """
 
+import functools
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks import devices, many_runs, occlusion, pytorch, start, worst_case
 from benchmarks.compare import BASELINE, PLAIN
-from benchmarks.devices import COLUMNS as DEVICE_COLUMNS
 from benchmarks.frame import Column, Row, markdown_table
 from benchmarks.sensitivity import DEFAULT_METHODS, milliseconds
-from benchmarks.targets import JUDGED
+from benchmarks.targets import JUDGED, verdicts
 from benchmarks.training import SIDES as TRAINED_BY
 from jaxsens.core.files import write_atomic
 
@@ -24,7 +25,8 @@ PAGE, RESULTS = FOLDER / "README.md", FOLDER / "results"
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n\n).*?(\n\n<!-- end of table -->)", re.DOTALL)
 
 _COMPARED = (
-    Column(f"against {BASELINE}", "against_loop", lambda text: text),
+    Column("against the best torch", "against_torch", lambda text: text),
+    Column(f"against {BASELINE}", "vs_loop", "{:.2f}×".format),
     Column("against plain", "against_plain", lambda text: text),
 )
 _COSTS = (
@@ -41,10 +43,12 @@ def read(name: str) -> dict:
 
 
 def sensitivity_table() -> str:
-    """Every model by every method, and what the default costs."""
-    columns = (*_methods(DEFAULT_METHODS), *_COMPARED, *_COSTS)
-    columns = (columns[0], Column("n", "num_images", "{:d}".format), *columns[1:])
-    return markdown_table(columns, _models(read("sensitivity")))
+    """Every model by every method that ran, and what the default costs."""
+    run = read("sensitivity")
+    ran = {row["method"] for row in run["rows"]}
+    model, *methods = _methods(tuple(name for name in DEFAULT_METHODS if name in ran))
+    size = Column("n", "num_images", "{:d}".format)
+    return markdown_table((model, size, *methods, *_COMPARED, *_COSTS), _models(run))
 
 
 def again_table() -> str:
@@ -55,8 +59,6 @@ def again_table() -> str:
 
 def training_table() -> str:
     """A step of every model by every method, and jaxsens beside the fastest PyTorch."""
-    if not (RESULTS / "training.json").exists():
-        return "No run is recorded yet."
     run = read("training")
     rows: dict[str, Row] = {}
     for row in run["rows"]:
@@ -114,19 +116,36 @@ def tolerance_table() -> str:
     return markdown_table(columns, rows)
 
 
-def devices_table() -> str:
-    """How a training step is split over devices."""
-    return markdown_table(DEVICE_COLUMNS, read("devices")["rows"])
+def own_table(name: str, columns: Sequence[Column]) -> str:
+    """The table that the suite prints."""
+    return markdown_table(columns, read(name)["rows"])
 
 
+#: By the name of the table, which is that of the file of its data.
 TABLES: dict[str, Callable[[], str]] = {
     "sensitivity": sensitivity_table,
     "again": again_table,
     "training": training_table,
     "scaling": scaling_table,
     "tolerance": tolerance_table,
-    "devices": devices_table,
+    **{
+        name: functools.partial(own_table, name, suite.COLUMNS)
+        for name, suite in {
+            "many_runs": many_runs,
+            "worst_case": worst_case,
+            "pytorch": pytorch,
+            "occlusion": occlusion,
+            "start": start,
+            "devices": devices,
+        }.items()
+    },
 }
+
+
+def table(name: str) -> str:
+    """The table of that name, or that there is no data for it."""
+    recorded = (RESULTS / f"{name}.json").exists()
+    return TABLES[name]() if recorded else "No run is recorded yet."
 
 
 def written(page: str) -> str:
@@ -138,7 +157,7 @@ def written(page: str) -> str:
     found = [match[2] for match in _TABLE.finditer(page)]
     if sorted(found) != sorted(TABLES):
         raise ValueError(f"{PAGE} should have the tables {', '.join(TABLES)} once; it has {found}")
-    return _TABLE.sub(lambda match: match[1] + TABLES[match[2]]() + match[3], page)
+    return _TABLE.sub(lambda match: match[1] + table(match[2]) + match[3], page)
 
 
 def _methods(names: tuple[str, ...]) -> tuple[Column, ...]:
@@ -149,7 +168,7 @@ def _methods(names: tuple[str, ...]) -> tuple[Column, ...]:
 def _models(run: dict) -> list[Row]:
     """A row for each model of a run of the suite sensitivity."""
     found = []
-    for verdict in run["tables"]["Against the targets"]:
+    for verdict in verdicts(run["rows"]):
         cells = {row["method"]: row for row in run["rows"] if row["model"] == verdict["model"]}
 
         def both(key: str, form: str, *methods: str, cells: dict[str, Row] = cells) -> str:
@@ -160,7 +179,8 @@ def _models(run: dict) -> list[Row]:
                 "model": verdict["model"],
                 "num_images": cells[JUDGED]["num_images"],
                 **{method: row["ms_per_image"] for method, row in cells.items()},
-                "against_loop": _against(verdict, "loop"),
+                "against_torch": _against(verdict, "torch"),
+                "vs_loop": verdict["vs_loop"],
                 "against_plain": _against(verdict, "plain"),
                 "compile_seconds": both("compile_seconds", "{:.1f}", PLAIN, JUDGED),
                 "peak_mb": both("peak_mb", "{:.0f}", BASELINE, PLAIN, JUDGED),
@@ -175,8 +195,6 @@ def _against(verdict: Row, whom: str) -> str:
     """How many times as fast, with the target, bold where it was missed."""
     ratio, target = verdict[f"vs_{whom}"], verdict[f"{whom}_target"]
     outcome = verdict[f"{whom}_verdict"]
-    if target is None:
-        return f"{ratio:.2f}×"
     if outcome == "the same program":
         return f"{ratio:.2f}×, same program"
     named = f"target {target:.3g}"

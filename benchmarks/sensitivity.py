@@ -16,7 +16,16 @@ from benchmarks.models import SETTINGS
 
 _TUNED = "perturbations_per_eval"
 
-DEFAULT_METHODS = (BASELINE, "torch-batched", "captum", PLAIN, "jaxsens")
+DEFAULT_METHODS = (
+    BASELINE,
+    "torch-batched",
+    "torch-compile-loop",
+    "torch-compile-batched",
+    "torch-vmap",
+    "captum",
+    PLAIN,
+    "jaxsens",
+)
 
 
 def milliseconds(value: float) -> str:

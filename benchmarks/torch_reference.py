@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks import torch_text, torch_vision
 from benchmarks.cell import best_seconds
 from benchmarks.torch_layers import tensor
 from benchmarks.workload import Setting, Weights, Workload
+
+Model = Callable[[Tensor], Tensor]
 
 
 def loop(workload: Workload, num_threads: int) -> "TorchMethod":
@@ -30,11 +33,31 @@ def batched(workload: Workload, num_threads: int) -> "TorchMethod":
     return TorchMethod(workload, num_threads, batched_flips)
 
 
+def compiled_loop(workload: Workload, num_threads: int) -> "TorchMethod":
+    """`loop` with the model under `torch.compile`."""
+    return TorchMethod(workload, num_threads, loop_flips, prepared=compiled)
+
+
+def compiled_batched(workload: Workload, num_threads: int) -> "TorchMethod":
+    """`batched` with the model under `torch.compile`."""
+    return TorchMethod(workload, num_threads, batched_flips, prepared=compiled)
+
+
+def vmapped(workload: Workload, num_threads: int) -> "TorchMethod":
+    """The model of one example under `torch.func.vmap` over all T·S edits of an image."""
+    return TorchMethod(workload, num_threads, vmapped_flips)
+
+
 class TorchMethod:
     """A measurement of the PyTorch model, in eval mode and full float32."""
 
     def __init__(
-        self, workload: Workload, num_threads: int, flips: Callable[..., Tensor], **sizes: Any
+        self,
+        workload: Workload,
+        num_threads: int,
+        flips: Callable[..., Tensor],
+        prepared: Callable[[Model], Model] = lambda model: model,
+        **sizes: Any,
     ):
         torch.set_num_threads(num_threads)
         torch.set_float32_matmul_precision("highest")
@@ -42,7 +65,7 @@ class TorchMethod:
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._workload, self._flips = workload, flips
         network = make_model(workload.setting, workload.weights, **sizes).to(self._device)
-        self._model = with_true_mask(network) if workload.setting.takes_mask else network
+        self._model = prepared(with_true_mask(network) if workload.setting.takes_mask else network)
         gpu = self._device.type == "cuda"
         self.device = f"gpu: {torch.cuda.get_device_name()}" if gpu else "cpu: cpu"
 
@@ -122,9 +145,15 @@ def make_model(setting: Setting, weights: Weights, **sizes: Any) -> nn.Module:
     return architecture(weights, setting.shape, **setting.sizes, **sizes).eval()
 
 
-def with_true_mask(network: nn.Module) -> Callable[[Tensor], Tensor]:
+def with_true_mask(network: nn.Module) -> Model:
     """A text model that is told that every token is real."""
     return lambda e: network(e, torch.ones(e.shape[:2], dtype=torch.bool, device=e.device))
+
+
+def compiled(model: Model) -> Model:
+    """The model under `torch.compile`: a program for each size of batch, none kept from before."""
+    torch.compiler.config.force_disable_caches = True
+    return torch.compile(model, dynamic=False)
 
 
 def channels_first(axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -142,7 +171,7 @@ def window_slices(shape: tuple[int, ...], window: tuple[int, ...]) -> list[tuple
 
 
 def loop_flips(
-    model: Callable[[Tensor], Tensor],
+    model: Model,
     x: Tensor,
     window: tuple[int, ...],
     sigma: float,
@@ -163,7 +192,7 @@ def loop_flips(
 
 
 def batched_flips(
-    model: Callable[[Tensor], Tensor],
+    model: Model,
     x: Tensor,
     window: tuple[int, ...],
     sigma: float,
@@ -171,17 +200,54 @@ def batched_flips(
     generator: torch.Generator,
 ) -> Tensor:
     """Flips (n, T) of a batch of examples, one pass of all T·S edits for each example."""
+
+    def predicted(example: Tensor, places: Tensor, noise: Tensor) -> Tensor:
+        edited = example.flatten().expand(len(noise), -1).scatter_add(1, places, noise)
+        return model(edited.reshape(-1, *example.shape)).argmax(dim=1)
+
+    return _flips_of_each(predicted, model, x, window, sigma, num_samples, generator)
+
+
+def vmapped_flips(
+    model: Model,
+    x: Tensor,
+    window: tuple[int, ...],
+    sigma: float,
+    num_samples: int,
+    generator: torch.Generator,
+) -> Tensor:
+    """Flips (n, T) of a batch of examples, one edit written down and vmapped over T·S of them."""
+
+    def predicted(example: Tensor, places: Tensor, noise: Tensor) -> Tensor:
+        def one(places: Tensor, noise: Tensor) -> Tensor:
+            edited = example.flatten().scatter_add(0, places, noise)
+            return model(edited.reshape(1, *example.shape))[0].argmax()
+
+        # The fused attention of a CPU has no rule for vmap, which would take one edit at a time.
+        with sdpa_kernel(SDPBackend.MATH):
+            return torch.func.vmap(one)(places, noise)
+
+    return _flips_of_each(predicted, model, x, window, sigma, num_samples, generator)
+
+
+def _flips_of_each(
+    predicted: Callable[[Tensor, Tensor, Tensor], Tensor],
+    model: Model,
+    x: Tensor,
+    window: tuple[int, ...],
+    sigma: float,
+    num_samples: int,
+    generator: torch.Generator,
+) -> Tensor:
+    """Flips (n, T), where `predicted` classes all T·S edits of an example."""
     shape = tuple(x.shape[1:])
     entries = torch.arange(math.prod(shape)).reshape(shape)
-    places = torch.stack([entries[where].flatten() for where in window_slices(shape, window)])
-    num_positions, size = places.shape
-    places = places.to(x.device)[:, None].expand(-1, num_samples, -1)
+    windows = [entries[where].flatten() for where in window_slices(shape, window)]
+    places = torch.stack(windows).to(x.device).repeat_interleave(num_samples, dim=0)
     clean = model(x).argmax(dim=1)
-    flips = torch.zeros(len(x), num_positions, dtype=torch.int32, device=x.device)
+    flips = torch.zeros(len(x), len(windows), dtype=torch.int32, device=x.device)
     for i, example in enumerate(x):
-        noise = torch.randn(num_positions, num_samples, size, generator=generator, device=x.device)
-        edited = example.flatten().expand(num_positions, num_samples, -1).clone()
-        edited.scatter_add_(2, places, sigma * noise)
-        predicted = model(edited.reshape(-1, *shape)).argmax(dim=1)
-        flips[i] = (predicted != clean[i]).reshape(num_positions, num_samples).sum(dim=1)
+        noise = sigma * torch.randn(places.shape, generator=generator, device=x.device)
+        changed = predicted(example, places, noise) != clean[i]
+        flips[i] = changed.reshape(-1, num_samples).sum(dim=1)
     return flips

@@ -4,6 +4,7 @@ import functools
 import importlib
 import json
 import math
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -96,7 +97,7 @@ def test_suite_without_torch_prints_the_jaxsens_rows(monkeypatch, tmp_path, caps
     assert second["unlike_plain"] == 0
     (verdict,) = record["tables"]["Against the targets"]
     assert verdict["vs_plain"] == pytest.approx(min(first["seconds"]) / min(second["seconds"]))
-    assert "vs_loop" not in verdict
+    assert not {"vs_loop", "vs_torch"} & {*verdict}
     printed = capsys.readouterr().out
     assert "torch is missing" in printed
     assert "machine: " in printed
@@ -262,7 +263,7 @@ def torch_reference():
 
 def factories(torch_reference):
     """PyTorch's ways to measure, and captum's where it is installed."""
-    found = [torch_reference.loop, torch_reference.batched]
+    found = [torch_reference.loop, torch_reference.batched, torch_reference.vmapped]
     if compare.installed("captum"):
         found.append(importlib.import_module("benchmarks.captum_method").ablation)
     return found
@@ -283,6 +284,30 @@ def test_torch_finds_the_same_sensitivity(torch_reference, name):
     for factory in factories(torch_reference):
         theirs = factory(work, 1).flips(work.x, seed=0)
         assert abs(compare.z_score(theirs, ours, work.num_samples)) < 4
+
+
+@pytest.mark.parametrize("name", ["cnn", "vit", "convmixer", "roberta"])
+def test_edits_vmapped_in_torch_flip_as_in_a_batch(torch_reference, name):
+    work = workload(name)
+    batched, vmapped = (
+        make(work, 1).flips(work.x, seed=0)
+        for make in (torch_reference.batched, torch_reference.vmapped)
+    )
+    np.testing.assert_array_equal(vmapped, batched)
+
+
+@pytest.mark.slow  # torch.compile calls a C++ compiler
+def test_compiled_torch_flips_as_eager_torch(torch_reference):
+    if not any(map(shutil.which, ("g++", "clang++"))):
+        pytest.skip("torch.compile needs a C++ compiler")
+    work = workload("cnn")
+    pairs = [
+        (torch_reference.loop, torch_reference.compiled_loop),
+        (torch_reference.batched, torch_reference.compiled_batched),
+    ]
+    for eager, compiled in pairs:
+        expected = eager(work, 1).flips(work.x, seed=0)
+        np.testing.assert_array_equal(compiled(work, 1).flips(work.x, seed=0), expected)
 
 
 @pytest.mark.parametrize("name", ["vit", "roberta", "gpt2"])

@@ -30,12 +30,11 @@ def test_a_page_with_other_tables_is_refused(marks):
 @pytest.mark.parametrize(
     ("ratio", "target", "verdict", "shown"),
     [
-        (1.234, None, None, "1.23×"),
         (2.0, 1.5, "reached", "2.00× (target 1.5)"),
         (4.997, 5, "short by 0%", "5.00× (**target 5**)"),
         (0.9, 1 / 1.1, "the same program", "0.90×, same program"),
     ],
 )
 def test_a_missed_target_is_bold(ratio, target, verdict, shown):
-    row = {"vs_loop": ratio, "loop_target": target, "loop_verdict": verdict}
-    assert page._against(row, "loop") == shown
+    row = {"vs_torch": ratio, "torch_target": target, "torch_verdict": verdict}
+    assert page._against(row, "torch") == shown

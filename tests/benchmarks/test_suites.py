@@ -114,6 +114,7 @@ def test_maps_that_differ_are_reported(monkeypatch, one_process):
 def test_verdicts_follow_from_the_seconds():
     rows = [
         {"model": "cnn", "method": "torch-loop", "seconds": [50.0, 40.0], "batch_gain": 2.0},
+        {"model": "cnn", "method": "captum", "seconds": [22.0]},
         {"model": "cnn", "method": "jaxsens-plain", "seconds": [12.0]},
         {"model": "cnn", "method": "jaxsens", "seconds": [4.0, 5.0]},
         {"model": "new", "method": "torch-loop", "seconds": [1.0]},
@@ -125,13 +126,15 @@ def test_verdicts_follow_from_the_seconds():
     ]
     cnn, new, alike = targets.verdicts(rows)
     assert alike["plain_verdict"] == "the same program"
+    assert (cnn["best_torch"], cnn["vs_torch"]) == ("captum", 5.5)
+    assert cnn["torch_verdict"] == "short by 8%"
     assert cnn["vs_loop"] == 10
-    assert cnn["loop_verdict"] == "reached"
     assert cnn["vs_full_batch"] == 5
     assert cnn["vs_plain"] == 3
     assert cnn["plain_verdict"] == "short by 50%"
-    assert new["loop_verdict"] is None
+    assert (new["torch_target"], new["torch_verdict"]) == (1.0, "reached")
     assert "vs_plain" not in new
+    assert "vs_torch" not in alike
 
 
 def test_every_target_is_a_model():

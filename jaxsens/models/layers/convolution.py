@@ -17,7 +17,7 @@ is a sum of matrix products (of multiplications if depthwise), and so is its gra
     other                  XLA, padded         patches in chunks     patches in chunks
 
 GPUs and TPUs keep XLA's own convolution and gradient. A pass of which no derivative is taken has
-XLA's convolution, or products for the kernels of the first line, on a CPU too: exact reuse
+XLA's convolution, padded, or products for the kernels of the first line, on a CPU too: exact reuse
 understands both. Patches and tiles of a chunk stay below `PATCH_BYTES` and `winograd.TILE_BYTES`.
 """
 
@@ -60,13 +60,19 @@ def padded_convolution(
       strides: steps between windows, down and across.
       padding: rows of zeros above and below, columns of zeros left and right.
     """
-    x = _padded(x, padding)
-    if not _only_products(x, kernel):
-        return _xla(x, kernel, strides)
+    if _only_products(x, kernel):
+        return lax.platform_dependent(
+            _padded(x, padding),
+            kernel,
+            cpu=functools.partial(_products, strides=strides),
+            default=functools.partial(_xla, strides=strides),
+        )
+    if padding != NO_PADDING:
+        return _xla(x, kernel, strides, padding)
     return lax.platform_dependent(
         x,
         kernel,
-        cpu=functools.partial(_products, strides=strides),
+        cpu=functools.partial(_xla_with_padding, strides=strides, padding=padding),
         default=functools.partial(_xla, strides=strides),
     )
 
