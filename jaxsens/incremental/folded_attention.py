@@ -98,7 +98,8 @@ def _marked(causal: bool) -> Callable[..., Array]:
         at_tokens = (jnp.einsum("nqd,dhc->nqhc", queries, both) + bias[None, None]) * scale
         # Heads beside queries: what each example multiplies by x, and by xᵀ, is one matrix.
         logits = jnp.einsum("nqhc,ntc->nqht", at_tokens, x)
-        fill = hidden(*visible.shape[1:], logits.dtype, causal=causal)
+        num_queries, num_tokens = visible.shape[1:]
+        fill = hidden(num_queries, num_tokens, logits.dtype, causal=causal)
         seen = jnp.where(visible[:, :, None], logits, fill[:, :, None])
         received = jnp.einsum("nqht,ntd->nqhd", as_weights(seen, "softmax"), x)
         return jnp.einsum("nqhd,hdf->nqf", received, values) + value_bias[None, None]

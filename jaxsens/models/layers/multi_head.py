@@ -115,7 +115,8 @@ def multi_head_attention(
         return jnp.einsum("nqhe,hed->nqd", received, out) + out_bias
     is_softmax = heads.activation == "softmax"
     if is_softmax and not train and folding_saves(x.shape[1], width, heads.width):
-        projections = Projections(*query, *key, *value, out)
+        (w_q, b_q), (w_k, b_k), (w_v, b_v) = query, key, value
+        projections = Projections(w_q, b_q, w_k, b_k, w_v, b_v, out)
         received = folded_attention(
             queries, x, projections, visible=visible, scale=scale, causal=heads.causal
         )
