@@ -2,7 +2,7 @@
 
 Calls (jit, remat, custom derivatives) are replaced by what they call, and a choice by platform by
 its branch. Calls of a marked function (`jaxsens.attention`) stay as they are: they have a rule of
-their own.
+their own. Attention whose projections are folded is taken apart (`folded_attention`).
 
 Assumption: the function is pure. What it does besides giving its results happens once, when it is
 traced.
@@ -18,6 +18,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 
 from jaxsens.core.constants import with_unfoldable_constants
 from jaxsens.core.jaxprs import bind, equations
+from jaxsens.incremental.folded_attention import is_folded, separately
 
 #: Parameters of an equation under which the function it calls may stand.
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
@@ -253,9 +254,14 @@ class _Flattener:
         name, params = equation.primitive.name, equation.params
         if name in _CALLS and name not in self.kept:
             called = called_function(equation, self.is_mark)
+            called_as = str(params.get("name"))
             if called is None:
-                return self._keep(equation, operands, str(params.get("name")))
+                return self._keep(equation, operands, called_as)
             jaxpr, consts = called
+            avals = [atom.aval for atom in equation.invars]
+            if is_folded(called_as, avals, len(equation.outvars)):
+                separate = jax.make_jaxpr(separately(called_as))(*avals)
+                jaxpr, consts = separate.jaxpr, separate.consts
             return self.add(jaxpr, [Constant(c) for c in consts], operands)
         if name == "cond" and params.get("branches_platforms") and self.platform is not None:
             branch = params["branches"][_branch(params["branches_platforms"], self.platform)]

@@ -105,7 +105,14 @@ def prepare_job(
             mesh=mesh,
             max_batch=max_batch_within(budget.widest, apply_fn, params, shapes),
             reuse=choose_reuse(
-                incremental, spec, params, shapes, platform, budget, samples * edits_per_sample
+                incremental,
+                spec,
+                params,
+                shapes,
+                platform,
+                budget,
+                samples * edits_per_sample,
+                len(x),
             ),
             progress=progress,
             draw_reuse=choose_draw_reuse(incremental, spec, params, shapes, platform, budget)
