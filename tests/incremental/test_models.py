@@ -152,7 +152,8 @@ def test_explain_adds_up_to_the_plain_pass():
     variables = jax.eval_shape(model.init, KEY, x)
     noise = Perturbation(Patches(4), Gaussian(sigma=1.0))
     found = explain(model.apply, variables, x, noise)
-    assert sum(step.plain for step in found.steps) == pytest.approx(found.plain)
+    # But for the few operations on parameters alone, which a pass makes once for all examples.
+    assert sum(step.plain for step in found.steps) == pytest.approx(found.plain, rel=1e-5)
     # But for its share of the clean pass.
     assert sum(step.incremental for step in found.steps) == pytest.approx(
         found.incremental, rel=0.1
