@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxsens import SensitivityEstimate
-from jaxsens.reporting.progress import steps
+from jaxsens.reporting.arms import arms
 from jaxsens.reporting.records import Record
 from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.training.trainer import Trainer, TrainState, accuracy
@@ -104,7 +104,7 @@ def train_and_measure(
       also: a model with noise at other places, whose sensitivities are found too.
     """
     estimates = {}
-    for spec in steps(specs, lambda spec: spec.label):
+    for spec in arms(folder, specs):
         others = also(spec)
         train_model(config, images, spec, folder, also=others)
         estimates |= {each.name: estimate_of(folder, each) for each in (spec, *others)}

@@ -28,8 +28,8 @@ given clean accuracy. Models are compared a second time at equal accuracy (`--un
 """
 
 from jaxsens import data
+from jaxsens.reporting.arms import arms
 from jaxsens.reporting.papers import SIMPLICITY_BIAS
-from jaxsens.reporting.progress import steps
 from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 
@@ -82,7 +82,7 @@ def run(config: Config, loaded: CorruptedImages, folder: RunFolder) -> Findings:
     specs, images, num_seeds = config.model_specs(), loaded.images, config.num_seeds
     trainings = all_trainings(specs, num_seeds)
     found: dict[int, dict] = {severity: {} for severity in (config.severity, *loaded.others)}
-    for spec in steps(trainings, lambda spec: spec.label):
+    for spec in arms(folder, trainings):
         test = corruption_test(config, loaded, spec, folder)
         variables = train_model(config, images, spec, folder, test).variables
         found[config.severity][spec.name] = final_recognised(loaded, spec, folder, variables)

@@ -22,8 +22,8 @@ those of training.
 import functools
 
 from jaxsens import data
+from jaxsens.reporting.arms import arms
 from jaxsens.reporting.papers import SIMPLICITY_BIAS
-from jaxsens.reporting.progress import steps
 from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 
@@ -78,7 +78,7 @@ def run(config: Config, images: Images, folder: RunFolder) -> Findings:
     specs, num_seeds = config.model_specs(), config.num_seeds
     trainings = all_trainings(specs, num_seeds)
     found, as_released = {}, {}
-    for spec in steps(trainings, lambda spec: spec.label):
+    for spec in arms(folder, trainings):
         along = functools.partial(sharpness_along_training, config, images, spec, folder)
         variables = train_model(config, images, spec, folder, along).variables
         found[spec.name] = final_sharpness(config, images, spec, folder, variables)

@@ -72,7 +72,7 @@ class ExperimentConfig:
             ),
             "where": (
                 *("workdir", "data_dir", "reuse", "tokenizer", "embeddings", "skip_bad_rows"),
-                *("distributed", "coordinator", "num_processes", "process_id"),
+                *("distributed", "coordinator", "num_processes", "process_id", "parallel_arms"),
             ),
         }
     )
