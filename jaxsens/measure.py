@@ -38,6 +38,7 @@ class Options(flags.Options):
 
     exp: Annotated[str, tyro.conf.Suppress] = NAME
     preset: Annotated[Literal["quick", "small", "paper"], tyro.conf.Suppress] = "quick"
+    parallel_arms: Annotated[int | None, tyro.conf.Suppress] = None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _main(arguments: list[str]) -> int:
     with failures.of_usage():
         given = flags.split(arguments, first="--model module:function")
-        for flag in ("--exp", "--preset"):
+        for flag in ("--exp", "--preset", "--parallel-arms"):
             if flag in given:
                 raise ValueError(f"{flag} is of python -m jaxsens.run; leave it out here")
         flags.check_flags(Options, Config, given)

@@ -14,13 +14,14 @@ import contextlib
 import dataclasses
 import functools
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from jaxsens.cli import failures, flags, processes, signals
+from jaxsens.cli import arms, failures, flags, processes, signals
 from jaxsens.cli.command import reproduce
 from jaxsens.cli.discovery import experiment_names, listing, load_experiment
 from jaxsens.cli.experiment import Experiment, cost_of, papers_of
@@ -28,6 +29,7 @@ from jaxsens.cli.flags import Options, resolved
 from jaxsens.core import fingerprint, hosts, runtime, storage
 from jaxsens.data import DatasetNotFoundError
 from jaxsens.reporting import report, run_identity
+from jaxsens.reporting.arms import ArmDone
 from jaxsens.reporting.machine import environment
 from jaxsens.reporting.plain_json import plain
 from jaxsens.reporting.progress import say
@@ -141,6 +143,8 @@ def carry_out(
     started = time.monotonic()
     fields = dataclasses.asdict(config)
     path: PurePath = options.workdir or default_folder(options.exp, fields)
+    with failures.of_usage():
+        arms.check(options.parallel_arms, path)
     hosts.require_same(
         {"--exp": options.exp, "--workdir": str(path), **plain(fields, "config")}, _other_arguments
     )
@@ -152,7 +156,10 @@ def carry_out(
         given = (experiment, options, config, path, command)
         results = _show(functools.partial(_show_here, *given, compare_data=compare_data))
     else:
-        results = _make(experiment, options, config, path, command)
+        try:
+            results = _make(experiment, options, config, path, command)
+        except ArmDone:
+            return 0
     if hosts.is_first():
         _print(results, path, finished, started)
     return 0
@@ -186,19 +193,29 @@ def _other_data(there: dict[str, str], here: dict[str, str]) -> str:
 def _make(
     experiment: Experiment, options: Options, config: Any, path: PurePath, command: str
 ) -> Results:
-    """Runs the experiment to its end, or goes on where it was."""
+    """Runs the experiment to its end, or goes on where it was.
+
+    Raises:
+      ArmDone: this process was started to train one model, and has.
+    """
+    inherited_lock = arms.inherited_lock()
+    if inherited_lock is None:
+        where = {"workdir": str(path)} | (
+            {"data-dir": str(options.data_dir)} if options.data_dir else {}
+        )
+        again = [word for flag, value in where.items() for word in (f"--{flag}", value)]
+        arms.begin(options.parallel_arms, [*shlex.split(command)[3:], *again])
     with contextlib.ExitStack() as stack:
         with failures.of_usage():
             data = experiment.load(config, options.data_dir)
             digests = fingerprint.fingerprint(data)
             hosts.require_same(digests, _other_data)
-            folder = kind_of_folder().open(
-                path,
-                options.exp,
-                dataclasses.asdict(config),
-                data=digests,
-                made_with=fingerprint.surroundings(),
-            )
+            run = path, options.exp, dataclasses.asdict(config)
+            if inherited_lock is not None:
+                folder = RunFolder.join(*run, inherited_lock, data=digests)
+            else:
+                made_with = fingerprint.surroundings()
+                folder = kind_of_folder().open(*run, data=digests, made_with=made_with)
             stack.enter_context(folder)
         if folder.changes:
             say(

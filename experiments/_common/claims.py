@@ -68,29 +68,40 @@ def less_sensitive(lesser: ComparedModel, greater: ComparedModel, estimates: Est
 def less_sensitive_over_seeds(
     lesser: ComparedModel, greater: ComparedModel, estimates: SeedEstimates
 ) -> Claim:
-    """Whether one model is less sensitive than another, training after training.
+    """Whether one model is less sensitive than another, training after training."""
+    claim = less_sensitive(lesser, greater, {name: each[0] for name, each in estimates.items()})
+    means = {m.label: [e.mean for e in estimates[m.name]] for m in (lesser, greater)}
+    return over_seeds(claim, means, np.subtract(means[greater.label], means[lesser.label]))
 
-    The interval is over seeds, of the differences that each of them gives; that of the first seed's
-    examples stands beside it. A single seed has only the latter.
+
+def over_seeds(
+    claim: Claim, compared: Mapping[str, Sequence[float]], by_seed: Sequence[float] | np.ndarray
+) -> Claim:
+    """A claim of one training, decided by the differences that all trainings give.
+
+    The interval is Student's, over seeds; that of the first seed's examples stands beside it. A
+    single seed has only the latter, and its claim is left as it is.
+
+    Args:
+      claim: of the first seed; it holds if what decides it lies above 0.
+      compared: the numbers that are compared, one for each seed.
+      by_seed: what decides the claim, for each seed.
     """
-    first = {name: of_seeds[0] for name, of_seeds in estimates.items()}
-    claim = less_sensitive(lesser, greater, first)
-    num_seeds = len(estimates[lesser.name])
+    num_seeds = len(by_seed)
     if num_seeds == 1:
         return claim
-    means = {m.label: [e.mean for e in estimates[m.name]] for m in (lesser, greater)}
-    differences = np.subtract(means[greater.label], means[lesser.label])
-    mean, low, high = student_interval(differences)
-    averages = {label: float(np.mean(values)) for label, values in means.items()}
+    averages = {label: float(np.mean(values)) for label, values in compared.items()}
+    mean, low, high = student_interval(np.asarray(by_seed))
     of_examples = claim.interval or (None, None)
+    what = claim.decided_by
     return dataclasses.replace(
         claim,
-        measured=f"{averages[lesser.label]:.4f} against {averages[greater.label]:.4f}, means over "
-        f"{num_seeds} seeds; difference {mean:.4f}, 95 % interval over seeds {low:.4f} to "
+        measured=f"{' against '.join(f'{value:.4f}' for value in averages.values())}, means over "
+        f"{num_seeds} seeds; {what} {mean:.4f}, 95 % interval over seeds {low:.4f} to "
         f"{high:.4f}; of the first seed, over examples: {claim.measured.rpartition('; ')[2]}",
         holds=low > 0,
         values=averages
-        | {"difference": mean, "difference by seed": differences.tolist()}
+        | {what: mean, f"{what} by seed": np.asarray(by_seed).tolist()}
         | {"interval over examples, first seed": list(of_examples)},
         interval=(low, high),
         num_seeds=num_seeds,

@@ -1,20 +1,18 @@
 """Figures of all experiments that compare trained models, and how any figure is saved."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from jaxsens import SensitivityEstimate, figures
 from jaxsens.core.intervals import Interval
-from jaxsens.reporting.records import records_of
 from jaxsens.reporting.results import Figure
 from jaxsens.reporting.run_folder import RunFolder
 
 from .claims import ComparedModel, SeedEstimates, mean_over_seeds
-
-#: The names of a model's trainings in the records, one for each seed.
-NamesOfSeeds = Callable[[ComparedModel], Sequence[str]]
+from .seeds import with_seeds
+from .training_records import training_records
 
 
 def saved_figure(drawing: Drawing, folder: RunFolder, name: str, caption: str) -> Figure:
@@ -31,7 +29,7 @@ def training_figure(
     *,
     split: str = "train",
     field: str = "sensitivity",
-    names: NamesOfSeeds = lambda model: [model.name],
+    num_seeds: int = 1,
 ) -> Figure:
     """Accuracy and sensitivity along training, like the paper's Figs 4 to 6.
 
@@ -42,11 +40,11 @@ def training_figure(
       name: of the file.
       split: "train" or "test", of which the accuracy is.
       field: of the records, with the sensitivity.
-      names: of a model's trainings; of several the mean is shown, with its interval over seeds.
+      num_seeds: trainings of each; of several the mean is shown, with its interval over seeds.
     """
-    curves = [_curve(model, names(model), folder, f"{split}_accuracy", field) for model in models]
+    curves = [_curve(model, num_seeds, folder, f"{split}_accuracy", field) for model in models]
     accuracy = {"train": "Training accuracy", "test": "Validation accuracy"}[split]
-    over = _over(len(names(models[0])))
+    over = over_text(num_seeds)
     with_paper = any(model.paper is not None for model in models)
     return saved_figure(
         figures.training_curves(curves, accuracy_label=accuracy),
@@ -58,10 +56,10 @@ def training_figure(
 
 
 def _curve(
-    model: ComparedModel, names: Sequence[str], folder: RunFolder, accuracy: str, field: str
+    model: ComparedModel, num_seeds: int, folder: RunFolder, accuracy: str, field: str
 ) -> figures.Curve:
     """One training, or the mean over several, which are evaluated at the same epochs."""
-    of_seeds = [records_of(folder, name) for name in names]
+    of_seeds = [training_records(folder, each) for each in with_seeds(model, num_seeds)]
     epochs = [record["epoch"] for record in of_seeds[0]]
     at_epochs = list(zip(*of_seeds, strict=True))
     intervals = [
@@ -81,7 +79,8 @@ def _curve(
     )
 
 
-def _over(num_seeds: int) -> str:
+def over_text(num_seeds: int) -> str:
+    """What an interval is over, if there are several seeds, for a caption."""
     return f" over {num_seeds} seeds" if num_seeds > 1 else ""
 
 
@@ -98,7 +97,7 @@ def final_figure(
         [interval.high for interval in intervals],
         paper if any(value is not None for value in paper) else None,
     )
-    over = _over(len(estimates[models[0].name]))
+    over = over_text(len(estimates[models[0].name]))
     caption = f"Sensitivity after {epochs} epochs, with 95 % intervals{over}."
     return saved_figure(bars, folder, "final", caption)
 

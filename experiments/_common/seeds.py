@@ -5,23 +5,24 @@ models keep their names; those of the others say which they are of.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
 from jaxsens.cli.bounds import Range
-from jaxsens.reporting.records import records_of
 from jaxsens.reporting.results import Table
 from jaxsens.reporting.run_folder import RunFolder
 
 from .claims import SeedEstimates, mean_over_seeds
+from .training_records import training_records
 
 #: Trainings of each model.
 Seeds = Annotated[int, Range(1, 1_000)]
 
 #: A dataclass with `name`, `label`, and `seed`, which is added to the run's seed.
 SpecT = TypeVar("SpecT", bound=Any)
+FoundT = TypeVar("FoundT")
 
 
 def check_seeds(seed: int, num_seeds: int) -> None:
@@ -49,6 +50,34 @@ def with_seeds(spec: SpecT, num_seeds: int) -> list[SpecT]:
     return [with_seed(spec, number) for number in range(num_seeds)]
 
 
+def all_trainings(specs: Sequence[SpecT], num_seeds: int) -> list[SpecT]:
+    """All models with the first seed, then all with the second, and so on."""
+    return [with_seed(spec, number) for number in range(num_seeds) for spec in specs]
+
+
+def by_seed(
+    specs: Sequence[Any], num_seeds: int, found: Mapping[str, FoundT]
+) -> dict[str, list[FoundT]]:
+    """What was found of every training, seed after seed, by the name of the model.
+
+    Args:
+      specs: the models, as trained with the first seed.
+      num_seeds: trainings of each.
+      found: by the name of the training.
+    """
+    return {spec.name: [found[each.name] for each in with_seeds(spec, num_seeds)] for spec in specs}
+
+
+def spread(values: Sequence[float]) -> tuple[str, str, str]:
+    """Cells of a table over seeds: mean, 95 % interval over seeds, range; shares of [0, 1].
+
+    >>> spread([0.1, 0.3])
+    ('0.2000', '0.0000 – 1.0000', '0.1000 – 0.3000')
+    """
+    mean, low, high = mean_over_seeds(values)
+    return f"{mean:.4f}", f"{low:.4f} – {high:.4f}", f"{min(values):.4f} – {max(values):.4f}"
+
+
 def seeds_table(
     title: str, specs: Sequence[Any], estimates: SeedEstimates, folder: RunFolder, note: str
 ) -> Table:
@@ -65,17 +94,14 @@ def seeds_table(
     num_seeds = len(estimates[specs[0].name])
     for spec in specs:
         means = [estimate.mean for estimate in estimates[spec.name]]
-        last = [records_of(folder, each.name)[-1] for each in with_seeds(spec, num_seeds)]
-        mean, low, high = mean_over_seeds(means)
+        last = [training_records(folder, each)[-1] for each in with_seeds(spec, num_seeds)]
         ends = [estimate.ci() for estimate in estimates[spec.name]]
         widest = max(upper - lower for lower, upper in ends)
         rows.append(
             (
                 spec.label,
                 spec.paper,
-                f"{mean:.4f}",
-                f"{low:.4f} – {high:.4f}",
-                f"{min(means):.4f} – {max(means):.4f}",
+                *spread(means),
                 f"± {widest / 2:.4f}",
                 f"{np.mean([record['train_accuracy'] for record in last]):.3f}",
                 f"{np.mean([record['test_accuracy'] for record in last]):.3f}",

@@ -13,6 +13,7 @@ from jaxsens.cli.config import ExperimentConfig, Preset
 from jaxsens.training.trainer import Recipe
 
 from .._common import reuse
+from .._common.seeds import Seeds, check_seeds
 from .._common.training import require_batch
 from .models import ModelSpec
 from .paper import LABELS, SETTINGS, ImageSetting, ModelName
@@ -106,16 +107,18 @@ class ImageConfig(ExperimentConfig, abc.ABC):
 
     def model_spec(self, name: ModelName) -> ModelSpec:
         """The dataset's model of that name, trained as in the paper."""
-        of_paper = self.setting.models[name]
+        of_paper = self.setting.available[name]
         build = of_paper.reduced if self.reduced and of_paper.reduced else of_paper.build
         rate = self.learning_rate or of_paper.learning_rate
         optimizer = self.optimizer or of_paper.optimizer
+        # The ViT without shifts sees the images in the order in which ViT-small sees them.
+        like: ModelName = "vit-small" if name == "vit-plain" else name
         return ModelSpec(
             name=name,
             label=LABELS[name],
             model=build(),
             recipe=Recipe(optimizer, rate, self.batch_size or 1, self.schedule),
-            key_index=list(self.setting.models).index(name),
+            key_index=list(self.setting.models).index(like),
             paper=of_paper.paper,
         )
 
@@ -146,8 +149,8 @@ class ImageConfig(ExperimentConfig, abc.ABC):
     def check_models(self, models: Sequence[ModelName]) -> None:
         """Raises ValueError for a model that the dataset does not have."""
         for model in models:
-            if model not in self.setting.models:
-                names = ", ".join(self.setting.models)
+            if model not in self.setting.available:
+                names = ", ".join(self.setting.available)
                 raise ValueError(f"{self.dataset} has no model {model}; choose from {names}")
 
 
@@ -176,6 +179,22 @@ class ComparisonConfig(ImageConfig):
     def model_specs(self) -> list[ModelSpec]:
         """The models, trained as in the paper."""
         return [self.model_spec(model) for model in self.models]
+
+
+@dataclass(frozen=True)
+class SeveralSeeds(ImageConfig):
+    """Flags of experiments that train each model several times."""
+
+    num_seeds: Seeds = 1
+    """Trainings of each model, from the seed on; `--seeds` is the same."""
+    until_accuracy: Annotated[float, Range(0, 1, "()")] | None = None
+    """Training accuracy at which models are compared, beside the end of training; default the
+    largest that every training reaches."""
+
+    def check(self) -> None:
+        """Raises ValueError if there are not so many seeds."""
+        super().check()
+        check_seeds(self.seed, self.num_seeds)
 
 
 def _check_reuse(config: ImageConfig, run: str) -> None:

@@ -6,13 +6,14 @@ first `num_measured` training images, or as `estimator` says.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 from jaxtyping import PRNGKeyArray
 
 import jaxsens
-from jaxsens import SensitivityEstimate
+from jaxsens import Gaussian, SensitivityEstimate
 from jaxsens.reporting.cached import cached_estimate
 from jaxsens.reporting.progress import Bar
 from jaxsens.reporting.records import Record, records
@@ -21,6 +22,7 @@ from jaxsens.reporting.run_folder import RunFolder
 from .config import ImageConfig
 from .loading import Images
 from .models import ModelSpec
+from .token_noise import measured_tokens
 
 
 def measure(
@@ -33,12 +35,13 @@ def measure(
 ) -> SensitivityEstimate:
     """The sensitivity of a model after an epoch; to a tolerance unless it is the last."""
     final = epoch == config.epochs
+    x = images.x[: config.num_measured] if final else images.x
+    measured: Sequence[Any] = (spec.model.apply, variables, x, config.perturbation)
+    if spec.noise_on != "patch":
+        measured = measured_tokens(spec, variables, x, Gaussian(variance=config.variance))
     with Bar(f"{spec.label}: measuring", "examples" if final else "draws") as bar:
         return jaxsens.sensitivity(
-            spec.model.apply,
-            variables,
-            images.x[: config.num_measured] if final else images.x,
-            config.perturbation,
+            *measured,
             config.num_samples,
             key=jax.random.fold_in(key, epoch),
             positions="random" if config.estimator == "random-patches" else None,

@@ -4,9 +4,9 @@ Models, learning rates, batch sizes, patches and noise are those of arXiv 2403.0
 is silent, a comment says what was chosen.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import flax.linen as nn
 
@@ -22,6 +22,7 @@ ModelName = Literal[
     "convmixer",
     "vit-small",
     "vit-simple",
+    "vit-plain",
 ]
 LABELS: dict[ModelName, str] = {
     "mlp-leaky": "MLP-LeakyReLU",
@@ -32,6 +33,7 @@ LABELS: dict[ModelName, str] = {
     "convmixer": "ConvMixer",
     "vit-small": "ViT-small",
     "vit-simple": "ViT-simple",
+    "vit-plain": "ViT without shifts",
 }
 
 
@@ -114,6 +116,33 @@ class ImageSetting:
     def scale(self, preset: Preset) -> Scale:
         """How much of everything the preset uses on this dataset."""
         return self.scales.get(preset, SCALES[preset])
+
+    @property
+    def available(self) -> dict[ModelName, ModelSetting]:
+        """The paper's models, and one that it does not have: its ViT-small without shifts."""
+        if "vit-small" not in self.models:
+            return self.models
+        return {**self.models, "vit-plain": _without_shifts(self.models["vit-small"])}
+
+    def orderings_of(self, names: Collection[str]) -> list[tuple[ModelName, ModelName]]:
+        """What is asked of these models: (less, more sensitive).
+
+        What the paper says of ViT-small against other kinds of models is asked of the ViT without
+        shifts too.
+        """
+        of_plain: list[tuple[ModelName, ModelName]] = [
+            ("vit-plain", greater) for lesser, greater in self.orderings if lesser == "vit-small"
+        ]
+        return [pair for pair in (*self.orderings, *of_plain) if set(pair) <= set(names)]
+
+
+def _without_shifts(vit: ModelSetting) -> ModelSetting:
+    def plain(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+        changed: dict[str, Any] = {"shifts": False}
+        return lambda: build().clone(**changed)
+
+    reduced = plain(vit.reduced) if vit.reduced else None
+    return replace(vit, build=plain(vit.build), reduced=reduced, paper=None)
 
 
 #: ViT < CNN < MLP, as pairs (less, more sensitive).

@@ -6,7 +6,7 @@ from jaxsens import SensitivityEstimate, data
 from jaxsens.reporting.results import Table
 from jaxsens.reporting.run_folder import RunFolder
 
-from .._common.claims import Estimates, SeedEstimates
+from .._common.claims import SeedEstimates
 from .._common.seeds import seeds_table
 from .config import ImageConfig
 from .loading import Images
@@ -27,14 +27,27 @@ def sensitivity_table(
     config: ImageConfig,
     images: Images,
     specs: Sequence[ModelSpec],
-    estimates: Estimates,
+    estimates: SeedEstimates,
     folder: RunFolder,
 ) -> Table:
-    """The models at the end of training, beside the paper's numbers."""
+    """The models at the end of training, beside the paper's numbers; of several seeds the mean.
+
+    Args:
+      config: how they were trained and measured.
+      images: on what.
+      specs: the models, as trained with the first seed.
+      estimates: of every seed, by the name of the model.
+      folder: the run's folder, with their records.
+    """
+    title = f"Sensitivity after {config.epochs} epochs on {data.spec(config.dataset).title}"
+    first = {spec.name: estimates[spec.name][0] for spec in specs}
+    note = _note(config, images, specs, first[specs[0].name])
+    if len(estimates[specs[0].name]) > 1:
+        return seeds_table(title, specs, estimates, folder, note)
     records = final_records(config, folder)
     rows = []
     for spec in specs:
-        estimate, record = estimates[spec.name], records[spec.name]
+        estimate, record = first[spec.name], records[spec.training]
         low, high = estimate.ci()
         rows.append(
             (
@@ -47,34 +60,28 @@ def sensitivity_table(
             )
         )
     return Table(
-        title=_title(config),
+        title=title,
         columns=("model", "paper", "measured", "95 % interval", "train acc.", "test acc."),
         rows=tuple(rows),
-        note=_note(config, images, estimates[specs[0].name]),
+        note=note,
     )
 
 
-def image_seeds_table(
-    config: ImageConfig,
-    images: Images,
-    specs: Sequence[ModelSpec],
-    estimates: SeedEstimates,
-    folder: RunFolder,
-) -> Table:
-    """The same over several seeds."""
-    note = _note(config, images, estimates[specs[0].name][0])
-    return seeds_table(_title(config), specs, estimates, folder, note)
-
-
-def _title(config: ImageConfig) -> str:
-    return f"Sensitivity after {config.epochs} epochs on {data.spec(config.dataset).title}"
-
-
-def _note(config: ImageConfig, images: Images, estimate: SensitivityEstimate) -> str:
-    return (
-        f"{_what_was_edited(config, estimate)}; n={estimate.num_examples} training images"
-        + (f"; accuracy on up to {config.num_accuracy} images" if config.num_accuracy else "")
-        + f"; {training_note(config, images)}."
+def _note(
+    config: ImageConfig, images: Images, specs: Sequence[ModelSpec], estimate: SensitivityEstimate
+) -> str:
+    ways = {spec.noise_on for spec in specs}
+    one_token = (
+        ("own-token", "Own token: the same draws, seen by the token of their patch alone."),
+        ("embedding", "Embedding: noise of the same variance on one token, before positions."),
+    )
+    return " ".join(
+        [
+            f"{_what_was_edited(config, estimate)}; n={estimate.num_examples} training images"
+            + (f"; accuracy on up to {config.num_accuracy} images" if config.num_accuracy else "")
+            + f"; {training_note(config, images)}.",
+            *(text for way, text in one_token if way in ways),
+        ]
     )
 
 

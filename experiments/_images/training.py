@@ -3,14 +3,14 @@
 And whatever else the experiment asks for.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxsens import SensitivityEstimate
-from jaxsens.reporting.progress import steps
+from jaxsens.reporting.arms import arms
 from jaxsens.reporting.records import Record
 from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.training.trainer import Trainer, TrainState, accuracy
@@ -32,16 +32,28 @@ def train_model(
     spec: ModelSpec,
     folder: RunFolder,
     extra: ExtraMeasurement | None = None,
+    also: Sequence[ModelSpec] = (),
 ) -> TrainState:
-    """Trains a model to its end, recording every evaluation; the state after the last epoch."""
+    """Trains a model to its end, recording every evaluation; the state after the last epoch.
+
+    Args:
+      config: how it is trained and measured.
+      images: on what.
+      spec: the model.
+      folder: the run's folder.
+      extra: anything else to measure.
+      also: the same model with noise at other places, whose sensitivity is measured too.
+    """
     key = jax.random.fold_in(jax.random.key(config.seed + spec.seed), spec.key_index)
     train_key, measure_key = jax.random.split(key)
 
-    def evaluate(epoch: int, variables: Any) -> Record:
+    def estimated(each: ModelSpec, epoch: int, variables: Any) -> SensitivityEstimate:
         if epoch == config.epochs:
-            estimate = final_estimate(config, images, spec, folder, variables, measure_key)
-        else:
-            estimate = measure(config, images, spec, variables, epoch, measure_key)
+            return final_estimate(config, images, each, folder, variables, measure_key)
+        return measure(config, images, each, variables, epoch, measure_key)
+
+    def evaluate(epoch: int, variables: Any) -> Record:
+        found = {each.field: estimated(each, epoch, variables) for each in (spec, *also)}
         few = slice(config.num_accuracy)
         scores = {
             "train_accuracy": (images.x[few], images.y[few]),
@@ -49,7 +61,7 @@ def train_model(
         }
         record = {name: accuracy(spec.model.apply, variables, *xy) for name, xy in scores.items()}
         more = extra(epoch, variables) if extra is not None else {}
-        return record | more | {"sensitivity": estimate.summary()}
+        return record | more | {name: estimate.summary() for name, estimate in found.items()}
 
     x: Any = images.x
     y: Any = images.y
@@ -70,16 +82,30 @@ def train_model(
         evaluate=evaluate,
     )
     # A run that goes on has not evaluated this epoch, and its file may be damaged.
-    final_estimate(config, images, spec, folder, state.variables, measure_key)
+    for each in (spec, *also):
+        final_estimate(config, images, each, folder, state.variables, measure_key)
     return state
 
 
 def train_and_measure(
-    config: ImageConfig, images: Images, specs: Iterable[ModelSpec], folder: RunFolder
+    config: ImageConfig,
+    images: Images,
+    specs: Iterable[ModelSpec],
+    folder: RunFolder,
+    also: Callable[[ModelSpec], Sequence[ModelSpec]] = lambda spec: (),
 ) -> dict[str, SensitivityEstimate]:
-    """Trains all models; the sensitivity of each at the end, by name."""
+    """Trains all models; the sensitivity of each at the end, by name.
+
+    Args:
+      config: how they are trained and measured.
+      images: on what.
+      specs: the models.
+      folder: the run's folder.
+      also: a model with noise at other places, whose sensitivities are found too.
+    """
     estimates = {}
-    for spec in steps(specs, lambda spec: spec.label):
-        train_model(config, images, spec, folder)
-        estimates[spec.name] = estimate_of(folder, spec)
+    for spec in arms(folder, specs):
+        others = also(spec)
+        train_model(config, images, spec, folder, also=others)
+        estimates |= {each.name: estimate_of(folder, each) for each in (spec, *others)}
     return estimates

@@ -7,12 +7,15 @@ trained as the mark that all of them should stay below.
     python -m jaxsens.run --exp ablations
         digits, 5 min on one core: every ViT, 0.029 to 0.057, stays below the CNN, 0.084; but
         depth and heads do have an effect, and Adam is not above SGD (0.029 against 0.039)
-    python -m jaxsens.run --exp ablations --preset small --data-dir DATA
+    python -m jaxsens.run --exp ablations --preset small --data-dir DATA --seeds 1
         CIFAR-10, 8 epochs of seven reduced models, 80 CPU minutes: every ViT, 0.054 to 0.072, stays
         below the ResNet, 0.432; no effect of depth, heads or the optimiser shows. --reuse takes two
         models from a run of vision or robustness
     python -m jaxsens.run --exp ablations --preset paper --data-dir DATA
         not run: CIFAR-10, 50 epochs of seven full-size models, for one GPU or TPU
+
+With several seeds (`--seeds`) the differences of each seed decide. That depth or heads have "no
+effect" then means that none shows which the seeds agree on: with three of them only large ones can.
 """
 
 import dataclasses
@@ -27,15 +30,22 @@ from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.training.trainer import Recipe
 
-from .._common.claims import less_sensitive
+from .._common.claims import less_sensitive_over_seeds
+from .._common.equal_accuracy import (
+    accuracy_figure,
+    at_equal_accuracy,
+    equally_accurate_claim,
+)
 from .._common.figures import final_figure, training_figure
-from .._images.config import ImageConfig
+from .._common.seeds import all_trainings, by_seed
+from .._images.claims import matched_claim
+from .._images.config import SeveralSeeds
 from .._images.loading import Images, load
 from .._images.models import ModelSpec
 from .._images.patch_maps import write_patch_maps
 from .._images.tables import sensitivity_table
 from .._images.training import train_and_measure
-from .claims import below_reference_claims, effect_claims
+from .claims import effect_claims
 from .paper import DEPTHS, HEADS, REDUCED_DEPTHS, REDUCED_HEADS, REFERENCE
 from .variants import Variants
 
@@ -46,7 +56,7 @@ Heads = Annotated[int, Range(1, 1024)]
 
 
 @dataclass(frozen=True)
-class Config(ImageConfig):
+class Config(SeveralSeeds):
     """Flags of the experiment; None means the paper's or the preset's value for the dataset."""
 
     dataset: Literal["digits", "fashion_mnist", "cifar10"] = "digits"
@@ -96,46 +106,72 @@ PRESETS = {
     "quick": Config(epochs=20, num_measured=300),
     # The paper halves Adam's rate every 8 of its epochs: in as many altogether, every 2.
     "small": Config(
-        dataset="cifar10", epochs=8, evaluate_every=4, num_measured=200, adam_decay_epochs=2
+        dataset="cifar10",
+        epochs=8,
+        evaluate_every=4,
+        num_measured=200,
+        adam_decay_epochs=2,
+        num_seeds=3,
     ),
-    "paper": Config(dataset="cifar10"),
+    "paper": Config(dataset="cifar10", num_seeds=5),
 }
 
 PAPERS = (SIMPLICITY_BIAS,)
 
 COST = {
     "quick": "handwritten digits (embedded), 6 CPU minutes",
-    "small": "CIFAR-10, reduced models, 8 epochs, 80 CPU minutes",
+    "small": "CIFAR-10, reduced models, 8 epochs, 3 seeds: about 4 CPU hours (one: 80 CPU minutes)",
     "paper": "CIFAR-10, 50 epochs, seven models: for a GPU or TPU",
 }
 
 
 def run(config: Config, images: Images, folder: RunFolder) -> Findings:
-    """Trains, measures, compares."""
-    variants = config.variants()
+    """Trains, measures, compares: at the end of training, and at equal training accuracy."""
+    variants, num_seeds = config.variants(), config.num_seeds
     reference, specs = variants.reference, variants.all()
-    estimates = train_and_measure(config, images, specs, folder)
-    below = below_reference_claims(variants, estimates)
-    by_optimizer = (variants.base, variants.adam, reference)
+    trainings = all_trainings(specs, num_seeds)
+    estimates = train_and_measure(config, images, trainings, folder)
+    of_seeds = by_seed(specs, num_seeds, estimates)
+    there = at_equal_accuracy(specs, num_seeds, folder, config.until_accuracy)
+    below = [less_sensitive_over_seeds(vit, reference, of_seeds) for vit in variants.vits()]
     write_patch_maps(config, images, specs, estimates, folder)
+    shown = {
+        "optimisers": ("like Fig. 12", (variants.base, variants.adam, reference)),
+        "depths": ("like Fig. 13, depth", (*variants.depths, reference)),
+        "heads": ("like Fig. 13, heads", (*variants.heads, reference)),
+    }
     return Findings(
         title=f"Optimiser, depth and heads: {data.spec(config.dataset).title}",
         summary=f"{sum(claim.holds for claim in below)} of {len(below)} variants of the ViT are "
         f"less sensitive than {reference.label}.",
         claims=(
             *grouped(f"Below {reference.label}", below),
-            *grouped("Optimiser", [less_sensitive(variants.base, variants.adam, estimates)]),
-            *grouped("Depth", effect_claims("Depth", variants.depths, reference, estimates)),
             *grouped(
-                "Heads", effect_claims("The number of heads", variants.heads, reference, estimates)
+                "Optimiser", [less_sensitive_over_seeds(variants.base, variants.adam, of_seeds)]
+            ),
+            *grouped("Depth", effect_claims("Depth", variants.depths, reference, of_seeds)),
+            *grouped(
+                "Heads", effect_claims("The number of heads", variants.heads, reference, of_seeds)
+            ),
+            *grouped(
+                "At equal training accuracy",
+                (
+                    *(equally_accurate_claim(vit, reference, there) for vit in variants.vits()),
+                    equally_accurate_claim(variants.base, variants.adam, there),
+                ),
+            ),
+            *grouped(
+                "Whether they are comparable", [matched_claim(specs, num_seeds, config, folder)]
             ),
         ),
-        tables=(sensitivity_table(config, images, specs, estimates, folder),),
+        tables=(sensitivity_table(config, images, specs, of_seeds, folder),),
         figures=(
-            training_figure(by_optimizer, folder, "like Fig. 12", "optimisers"),
-            training_figure((*variants.depths, reference), folder, "like Fig. 13, depth", "depths"),
-            training_figure((*variants.heads, reference), folder, "like Fig. 13, heads", "heads"),
-            final_figure(config.epochs, specs, {k: [v] for k, v in estimates.items()}, folder),
+            *(
+                training_figure(models, folder, figure, name, num_seeds=num_seeds)
+                for name, (figure, models) in shown.items()
+            ),
+            final_figure(config.epochs, specs, of_seeds, folder),
+            accuracy_figure(specs, num_seeds, there, folder),
         ),
         values={name: estimate.summary() for name, estimate in estimates.items()},
     )

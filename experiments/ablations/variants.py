@@ -55,6 +55,10 @@ class Variants:
         specs = (self.reference, self.base, self.adam, *self.depths, *self.heads)
         return list({spec.name: spec for spec in specs}.values())
 
+    def vits(self) -> list[ModelSpec]:
+        """All of them but the reference."""
+        return [spec for spec in self.all() if spec is not self.reference]
+
 
 def _with(base: ModelSpec, field: Literal["depth", "heads"], value: int) -> ModelSpec:
     if getattr(base.model, field) == value:

@@ -43,8 +43,8 @@ and merges.txt in DIR. (GPT-2's files have the same merges, but make 50,261 toke
 
 from jaxsens import SensitivityEstimate
 from jaxsens.data.text import text_spec
+from jaxsens.reporting.arms import arms
 from jaxsens.reporting.papers import SIMPLICITY_BIAS
-from jaxsens.reporting.progress import steps
 from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 
@@ -91,7 +91,7 @@ def run(config: Config, corpus: Corpus, folder: RunFolder) -> Findings:
     # Other seeds of the models of the paper alone, and measured as the paper does.
     full = [spec for spec in specs if spec.in_full]
     others = [with_seed(spec, i) for i in range(1, config.num_seeds) for spec in full]
-    for spec in steps([*specs, *others], lambda spec: spec.label):
+    for spec in arms(folder, [*specs, *others]):
         variables = train_model(config, data, spec, folder).variables
         for way, found in measure_every_way(config, data, spec, folder, variables).items():
             measured.setdefault(way, {})[spec.name] = found

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from jaxsens import corruptions
 from jaxsens.cli.bounds import Count, OneOf, Range, Several
 
+from .._images.config import SeveralSeeds
 from .._images.interventions import InterventionConfig
 
 #: Fig. 9's fourteen corruptions and JPEG, which Fig. 14 adds.
@@ -19,17 +20,32 @@ CORRUPTIONS = (
 KEY_ORDER = (*CORRUPTIONS, *(name for name in corruptions.NAMES if name not in CORRUPTIONS))
 
 Corruption = Annotated[str, OneOf(KEY_ORDER)]
+Severity = Annotated[int, Range(1, 5)]
 
 
 @dataclass(frozen=True)
-class Config(InterventionConfig):
+class Config(SeveralSeeds, InterventionConfig):
     """Flags of the experiment; None means the paper's or the preset's value for the dataset."""
 
     dataset: Literal["shapes", "cifar10"] = "shapes"
     """Images to train on."""
     corruptions: Annotated[tuple[Corruption, ...], Several()] = CORRUPTIONS
     """Corruptions to test on."""
-    severity: Annotated[int, Range(1, 5)] = 2
+    severity: Severity = 2
     """1 to 5; the paper's main figure has 2, Fig. 14 has 1."""
+    other_severities: Annotated[tuple[Severity, ...], Several(at_least=0)] = ()
+    """Severities to test too, at the end of training."""
     num_corrupted: Count | None = None
     """Test images of each corruption; default all."""
+    until_accuracy: Annotated[float, Range(0, 1, "()")] | None = None
+    """Accuracy at which models are compared, beside the end of training: sensitivities at this
+    training accuracy, errors at this clean accuracy; default for either the largest that every
+    training reaches."""
+
+    def check(self) -> None:
+        """Raises ValueError for a severity that is asked for twice."""
+        super().check()
+        if self.severity in self.other_severities:
+            raise ValueError(
+                f"other_severities names {self.severity}, which is the severity; leave it out"
+            )

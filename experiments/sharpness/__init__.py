@@ -7,7 +7,7 @@ prediction (ShPred), and beyond the paper the squared change and the loss.
     python -m jaxsens.run --exp sharpness
         digits, 3 min 7 s on one core: ShOp 1.32, with the regulariser 0.69, with augmentation
         1.35; ShPred at most 0.001 for all three
-    python -m jaxsens.run --exp sharpness --preset small --data-dir DATA
+    python -m jaxsens.run --exp sharpness --preset small --data-dir DATA --seeds 1
         CIFAR-10, 8 epochs of reduced models, 66 min on 2 cores beside other work: ShOp 0.72, with
         the regulariser 0.53; ShPred 0.037 and 0.034, no clear difference
     python -m jaxsens.run --exp sharpness --preset paper --data-dir DATA
@@ -22,13 +22,20 @@ those of training.
 import functools
 
 from jaxsens import data
+from jaxsens.reporting.arms import arms
 from jaxsens.reporting.papers import SIMPLICITY_BIAS
-from jaxsens.reporting.progress import steps
 from jaxsens.reporting.results import Findings, grouped
 from jaxsens.reporting.run_folder import RunFolder
 
-from .._common.claims import less_sensitive
+from .._common.claims import less_sensitive_over_seeds
+from .._common.equal_accuracy import (
+    accuracy_figure,
+    at_equal_accuracy,
+    equal_accuracy_table,
+    equally_accurate_claim,
+)
 from .._common.figures import training_figure
+from .._common.seeds import all_trainings, by_seed
 from .._images.loading import Images, load
 from .._images.measuring import estimate_of
 from .._images.patch_maps import write_patch_maps
@@ -36,8 +43,13 @@ from .._images.tables import sensitivity_table
 from .._images.training import train_model
 from .claims import flatter_claim
 from .config import Config
-from .figures import along_training_figure, sharpness_figure
-from .measuring import final_sharpness, released_sharpness, sharpness_along_training
+from .figures import along_training_figure, change_interval, sharpness_figure
+from .measuring import (
+    CHANGES,
+    final_sharpness,
+    released_sharpness,
+    sharpness_along_training,
+)
 from .tables import sharpness_table
 
 __all__ = ["COST", "PAPERS", "PRESETS", "Config", "load", "run"]
@@ -47,65 +59,89 @@ SHOP, SHPRED = "l1", "flips"
 
 PRESETS = {
     "quick": Config(epochs=20, num_measured=500),
-    "small": Config(dataset="cifar10"),
-    "paper": Config(dataset="cifar10"),
+    "small": Config(dataset="cifar10", num_seeds=3),
+    "paper": Config(dataset="cifar10", num_seeds=5),
 }
 
 PAPERS = (SIMPLICITY_BIAS,)
 
 COST = {
     "quick": "handwritten digits (embedded), 3 CPU minutes",
-    "small": "CIFAR-10, reduced models, 8 epochs, an hour and a quarter on 2 busy cores",
+    "small": "CIFAR-10, reduced models, 8 epochs, 3 seeds: about 3 hours and a half on 2 busy "
+    "cores (one: 66 minutes)",
     "paper": "CIFAR-10, 50 epochs, all training images: for a GPU or TPU",
 }
 
 
 def run(config: Config, images: Images, folder: RunFolder) -> Findings:
-    """Trains, measures, compares."""
-    specs = config.model_specs()
-    sharpness, released = {}, {}
-    for spec in steps(specs, lambda spec: spec.label):
+    """Trains, measures, compares: at the end of training, and at equal training accuracy."""
+    specs, num_seeds = config.model_specs(), config.num_seeds
+    trainings = all_trainings(specs, num_seeds)
+    found, as_released = {}, {}
+    for spec in arms(folder, trainings):
         along = functools.partial(sharpness_along_training, config, images, spec, folder)
         variables = train_model(config, images, spec, folder, along).variables
-        sharpness[spec.name] = final_sharpness(config, images, spec, folder, variables)
+        found[spec.name] = final_sharpness(config, images, spec, folder, variables)
         if config.released:
-            released[spec.name] = released_sharpness(config, images, spec, folder, variables)
-    sensitivity = {spec.name: estimate_of(folder, spec) for spec in specs}
+            as_released[spec.name] = released_sharpness(config, images, spec, folder, variables)
+    all_estimates = {spec.name: estimate_of(folder, spec) for spec in trainings}
+    sensitivity = by_seed(specs, num_seeds, all_estimates)
+    sharpness = by_seed(specs, num_seeds, found)
     pairs = config.pairs(specs)
-    write_patch_maps(config, images, specs, sensitivity, folder)
+    accuracy = config.until_accuracy
+    there = at_equal_accuracy(specs, num_seeds, folder, accuracy)
+    changes = {
+        kind: at_equal_accuracy(specs, num_seeds, folder, accuracy, CHANGES[kind])
+        for kind in (SHOP, SHPRED)
+    }
+    write_patch_maps(config, images, specs, all_estimates, folder)
     tables = {"noise on the weights, eval mode": sharpness}
-    if released:
-        tables["as released: noisy copy in training mode"] = released
+    if as_released:
+        how = "as released: noisy copy in training mode"
+        tables[how] = by_seed(specs, num_seeds, as_released)
     return Findings(
         title=f"Sharpness: {data.spec(config.dataset).title}",
         summary="; ".join(
-            f"{spec.label}: ShOp {sharpness[spec.name].l1.mean:.3f}, "
-            f"ShPred {sharpness[spec.name].flips.mean:.4f}"
+            f"{spec.label}: ShOp {change_interval(sharpness[spec.name], SHOP).mean:.3f}, "
+            f"ShPred {change_interval(sharpness[spec.name], SHPRED).mean:.4f}"
             for spec in specs
         )
         + ".",
         claims=(
             *grouped(
                 "Sensitivity",
-                (less_sensitive(changed, base, sensitivity) for changed, base in pairs),
+                (less_sensitive_over_seeds(*pair, sensitivity) for pair in pairs),
             ),
             *grouped(
                 "Sharpness",
                 (
-                    flatter_claim(changed, base, sharpness, kind)
-                    for changed, base in pairs
+                    flatter_claim(*pair, sharpness, kind)
+                    for pair in pairs
                     for kind in (SHOP, SHPRED)
+                ),
+            ),
+            *grouped(
+                "At equal training accuracy",
+                (
+                    equally_accurate_claim(*pair, each)
+                    for pair in pairs
+                    for each in (there, *changes.values())
                 ),
             ),
         ),
         tables=(
-            *(sharpness_table(config, images, specs, found, how) for how, found in tables.items()),
+            *(sharpness_table(config, images, specs, each, how) for how, each in tables.items()),
+            equal_accuracy_table(
+                "Sharpness at equal training accuracy", specs, [*changes.values()]
+            ),
             sensitivity_table(config, images, specs, sensitivity, folder),
         ),
         figures=(
             *(sharpness_figure(specs, sharpness, kind, folder) for kind in (SHOP, SHPRED)),
-            along_training_figure(specs, folder),
-            training_figure(specs, folder, "sensitivity along training"),
+            along_training_figure(specs, num_seeds, folder),
+            training_figure(specs, folder, "sensitivity along training", num_seeds=num_seeds),
+            accuracy_figure(specs, num_seeds, there, folder),
+            accuracy_figure(specs, num_seeds, changes[SHOP], folder, "equal_accuracy_shop"),
         ),
-        values={name: estimate.summary() for name, estimate in sharpness.items()},
+        values={name: estimate.summary() for name, estimate in found.items()},
     )

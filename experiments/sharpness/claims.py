@@ -1,22 +1,29 @@
 """Claims of the experiment `sharpness`."""
 
+import numpy as np
+
 import jaxsens
 from jaxsens.reporting.results import Claim
 
+from .._common.claims import over_seeds
 from .._images.models import ModelSpec
-from .measuring import SharpnessByModel
+from .measuring import SharpnessBySeed
 from .paper import KINDS, TABLE_2
 
 
 def flatter_claim(
-    changed: ModelSpec, base: ModelSpec, sharpness: SharpnessByModel, kind: str
+    changed: ModelSpec, base: ModelSpec, sharpness: SharpnessBySeed, kind: str
 ) -> Claim:
     """Whether an intervention lowers one kind of change."""
-    before, after = (getattr(sharpness[spec.name], kind) for spec in (base, changed))
+    means = {
+        spec.label: [getattr(each, kind).mean for each in sharpness[spec.name]]
+        for spec in (base, changed)
+    }
+    before, after = (getattr(sharpness[spec.name][0], kind) for spec in (base, changed))
     difference = jaxsens.compare(before, after)
     mean, low, high = difference.interval()
     given = base.name in TABLE_2 and changed.name in TABLE_2
-    return Claim(
+    claim = Claim(
         statement=f"{changed.label} has a lower {KINDS[kind]} than {base.label}",
         paper=" → ".join(str(getattr(TABLE_2[spec.name], kind)) for spec in (base, changed))
         + " (CIFAR-10)"
@@ -31,3 +38,4 @@ def flatter_claim(
         num_examples=len(difference.values),
         num_seeds=1,
     )
+    return over_seeds(claim, means, np.subtract(means[base.label], means[changed.label]))

@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 from jaxsens.cli.bounds import LARGEST, Range, Runs, Several, Sigma
 from jaxsens.cli.config import Preset
 
+from .._images.config import SeveralSeeds
 from .._images.interventions import InterventionConfig
 from .._images.paper import ModelName
 
 
 @dataclass(frozen=True)
-class Config(InterventionConfig):
+class Config(SeveralSeeds, InterventionConfig):
     """Flags of the experiment; None means the paper's or the preset's value for the dataset."""
 
     dataset: Literal["digits", "shapes", "fashion_mnist", "cifar10", "svhn"] = "digits"

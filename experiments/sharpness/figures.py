@@ -1,50 +1,74 @@
 """Figures of the experiment `sharpness`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from jaxsens import figures
-from jaxsens.reporting.records import records_of
+import numpy as np
+
+from jaxsens import SharpnessEstimate, figures
+from jaxsens.core.intervals import Interval, student_interval
 from jaxsens.reporting.results import Figure
 from jaxsens.reporting.run_folder import RunFolder
 
-from .._common.figures import saved_figure
+from .._common.figures import over_text, saved_figure
+from .._common.seeds import with_seeds
+from .._common.training_records import training_records
 from .._images.models import ModelSpec
-from .measuring import SharpnessByModel
+from .measuring import SharpnessBySeed, change_of
 from .paper import KINDS
 
 
 def sharpness_figure(
-    specs: Sequence[ModelSpec], sharpness: SharpnessByModel, kind: str, folder: RunFolder
+    specs: Sequence[ModelSpec], sharpness: SharpnessBySeed, kind: str, folder: RunFolder
 ) -> Figure:
     """One kind of change at the end of training."""
-    changes = [getattr(sharpness[spec.name], kind) for spec in specs]
-    intervals = [change.ci() for change in changes]
+    intervals = [change_interval(sharpness[spec.name], kind) for spec in specs]
     bars = figures.bars(
         [spec.label for spec in specs],
-        [change.mean for change in changes],
-        [low for low, _ in intervals],
-        [high for _, high in intervals],
+        [interval.mean for interval in intervals],
+        [interval.low for interval in intervals],
+        [interval.high for interval in intervals],
         ylabel=KINDS[kind],
     )
-    caption = f"{KINDS[kind]} at the end, with 95 % intervals (Table 2)."
+    over = over_text(len(sharpness[specs[0].name]))
+    caption = f"{KINDS[kind]} at the end, with 95 % intervals{over} (Table 2)."
     return saved_figure(bars, folder, f"sharpness_{kind}", caption)
 
 
-def along_training_figure(specs: Sequence[ModelSpec], folder: RunFolder) -> Figure:
-    """Every kind of change along training."""
+def change_interval(of_seeds: Sequence[SharpnessEstimate], kind: str) -> Interval:
+    """One kind of change: of one training over draws and examples, of several over seeds."""
+    changes = [getattr(each, kind) for each in of_seeds]
+    if len(changes) == 1:
+        return Interval(changes[0].mean, *changes[0].ci())
+    return student_interval(np.array([each.mean for each in changes]), changes[0].bounds)
+
+
+def along_training_figure(specs: Sequence[ModelSpec], num_seeds: int, folder: RunFolder) -> Figure:
+    """Every kind of change along training; of several seeds the mean, with its interval."""
     curves, bands = {}, {}
     for spec in specs:
-        mine = records_of(folder, spec.name)
+        of_seeds = [training_records(folder, each) for each in with_seeds(spec, num_seeds)]
+        at_epochs = list(zip(*of_seeds, strict=True))
+        found = {
+            kind: [_interval([change_of(record, kind) for record in each]) for each in at_epochs]
+            for kind in KINDS
+        }
         mean, low, high = (
-            [[r["sharpness"][kind][field] for r in mine] for kind in KINDS]
-            for field in ("mean", "low", "high")
+            [[getattr(each, end) for each in found[kind]] for kind in KINDS]
+            for end in Interval._fields
         )
-        curves[spec.label] = ([r["epoch"] for r in mine], mean)
+        curves[spec.label] = ([record["epoch"] for record in of_seeds[0]], mean)
         bands[spec.label] = list(zip(low, high, strict=True))
     titles = list(KINDS.values())
     return saved_figure(
         figures.panels(titles, curves, bands=bands, ylabel="Change", num_columns=4),
         folder,
         "sharpness_along_training",
-        "What noise on the weights changes, against epochs, with 95 % intervals.",
+        "What noise on the weights changes, against epochs, with 95 % intervals"
+        f"{over_text(num_seeds)}.",
     )
+
+
+def _interval(changes: Sequence[Mapping[str, float]]) -> Interval:
+    if len(changes) == 1:
+        return Interval(*(changes[0][end] for end in Interval._fields))
+    return student_interval(np.array([each["mean"] for each in changes]))

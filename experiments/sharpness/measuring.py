@@ -1,7 +1,7 @@
 """Sharpness of a model: what Gaussian noise on every weight changes."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -14,12 +14,30 @@ from jaxsens.reporting.cached import cached_estimate, cached_estimate_stage
 from jaxsens.reporting.records import Record
 from jaxsens.reporting.run_folder import RunFolder
 
+from .._common.equal_accuracy import Compared
 from .._images.loading import Images
 from .._images.models import ModelSpec
 from .config import Config
+from .paper import KINDS
 
-#: Sharpness by the names of the models.
-SharpnessByModel = Mapping[str, SharpnessEstimate]
+#: Sharpness by the names of the models, for each seed.
+SharpnessBySeed = Mapping[str, Sequence[SharpnessEstimate]]
+
+
+def change_of(record: Record, kind: str) -> Mapping[str, float]:
+    """One kind of change in a record, with its interval."""
+    return record["sharpness"][kind]
+
+
+#: What is compared at equal training accuracy, by the kind of change.
+CHANGES = {
+    kind: Compared(
+        measured=functools.partial(change_of, kind=kind),
+        relation=f"has a lower {name} than",
+        name=name,
+    )
+    for kind, name in KINDS.items()
+}
 
 
 def measure_sharpness(
@@ -34,7 +52,7 @@ def measure_sharpness(
         Gaussian(sigma=config.sigma),
         config.num_draws,
         # The same key for every model: the same noise.
-        key=jax.random.key(config.seed + 1),
+        key=jax.random.key(config.seed + spec.seed + 1),
         y=images.y[some],
         mask={name: name == "params" for name in variables},
         perturbed_apply_fn=in_training_mode(spec.model) if training else None,

@@ -32,7 +32,8 @@ class ExperimentConfig:
             "what to run": ("seed", "num_seeds", "*_seeds"),
             "what to measure": (
                 *("patch", "edit", "variance*", "estimator", "tolerance", "sigma", "*_sigma"),
-                *("corruptions", "severity", "sharpness", "released", "epsilon", "precision"),
+                *("corruptions", "*severit*", "sharpness", "released", "epsilon", "precision"),
+                "token_noise",
                 *(
                     "num_samples",
                     "num_draws",
@@ -71,7 +72,7 @@ class ExperimentConfig:
             ),
             "where": (
                 *("workdir", "data_dir", "reuse", "tokenizer", "embeddings", "skip_bad_rows"),
-                *("distributed", "coordinator", "num_processes", "process_id"),
+                *("distributed", "coordinator", "num_processes", "process_id", "parallel_arms"),
             ),
         }
     )

@@ -45,6 +45,9 @@ class Options:
     """Run folder, may be gs://BUCKET/FOLDER; default runs/<exp>/<config hash>."""
     data_dir: PurePath | None = None
     """Folder with datasets, may be gs://BUCKET/FOLDER; default the variable JAXSENS_DATA."""
+    parallel_arms: int | None = None
+    """Models (of every seed) that are trained at the same time, each by a process with its share of
+    the cores; default one after the other, with all cores."""
     distributed: Literal["auto", "off"] = "auto"
     """auto: as many processes as SLURM, a TPU pod, Kubernetes or the flags below say; off: one."""
     coordinator: str | None = None

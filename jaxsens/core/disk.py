@@ -51,10 +51,16 @@ class Disk(Storage):
         write_atomic(self._path / name, data)
 
     def append(self, name: str, line: bytes) -> None:
-        """As `Storage.append`; a last line torn by a killed process is cut off."""
+        """As `Storage.append`; a last line torn by a killed process is cut off.
+
+        Processes that share the folder's lock append one at a time.
+        """
         path = self._path / name
         new = not path.exists()
         with path.open("a+b") as file:
+            # A file system without it has warned when the folder was locked.
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
             file.truncate(_end_of_last_line(file))
             file.write(line)
             file.flush()
@@ -149,16 +155,29 @@ class Disk(Storage):
 class FileLock:
     """`flock` on the file `.lock`, which the operating system lets go of when a process ends."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, inherited: int | None = None) -> None:
+        """Locks a folder.
+
+        Args:
+          path: the folder.
+          inherited: the open file of the process that holds it and has started this one; the
+            folder is held until both have let go of it.
+        """
         self._path = path
-        self._descriptor: int | None = os.open(
-            path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644
-        )
+        self._descriptor: int | None = inherited
+        if inherited is not None:
+            return
+        self._descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
             _acquire(self._descriptor, path)
         except BaseException:
             self.release()
             raise
+
+    def descriptor(self) -> int:
+        """The open file, for a process that is to inherit it."""
+        assert self._descriptor is not None
+        return self._descriptor
 
     def lost(self) -> str | None:
         """As `Lock.lost`: another folder may have come in the place of the one that is held."""

@@ -111,7 +111,11 @@ def training_curves(
 
 @styled
 def sensitivity_paths(
-    paths: Mapping[str, Sequence[tuple[Numbers, Numbers]]], *, at: float | None = None
+    paths: Mapping[str, Sequence[tuple[Numbers, Numbers]]],
+    *,
+    at: float | None = None,
+    xlabel: str = "Training accuracy",
+    ylabel: str = "Sensitivity",
 ) -> Figure:
     """Sensitivity against training accuracy, as models train.
 
@@ -119,6 +123,8 @@ def sensitivity_paths(
       paths: for every model, the accuracies and the sensitivities of each of its trainings, in the
         order of their epochs; the order of the models fixes the colours.
       at: an accuracy to mark, at which models are compared.
+      xlabel: name of the horizontal axis.
+      ylabel: name of the vertical axis.
 
     Returns:
       One panel; a dot ends each path.
@@ -141,7 +147,7 @@ def sensitivity_paths(
             axes.plot(accuracy[-1:], sensitivity[-1:], marker="o", color=look["color"])
     if at is not None:
         axes.axvline(at, color=GREY, linestyle=":", zorder=0)
-    axes.set(xlabel="Training accuracy", ylabel="Sensitivity")
+    axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_ylim(bottom=0.0)
     fig.legend(loc="outside lower center", ncols=min(4, len(paths)))

@@ -19,7 +19,8 @@ def scatter(
     """Points with their intervals in both directions.
 
     Args:
-      labels: names of the points; their order fixes the colours.
+      labels: names of the points; their order fixes the colours, and points with one name share
+        theirs.
       x: (value, low, high) of each point.
       y: (value, low, high) of each point.
       xlabel: name of the horizontal axis.
@@ -42,7 +43,9 @@ def scatter(
         )
     fig = new_figure(6.4, 3.6)
     axes = fig.subplots()
-    for i, (label, across, up) in enumerate(zip(labels, x, y, strict=True)):
+    order = list(dict.fromkeys(labels))
+    for place, (label, across, up) in enumerate(zip(labels, x, y, strict=True)):
+        i = order.index(label)
         axes.errorbar(
             across[0],
             up[0],
@@ -53,7 +56,7 @@ def scatter(
             linestyle="none",
             capsize=2.5,
             linewidth=1,
-            label=label,
+            label=label if label not in labels[:place] else None,
         )
     axes.set(xlabel=xlabel, ylabel=ylabel)
     fig.legend(loc="outside right center")

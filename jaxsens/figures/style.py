@@ -26,6 +26,8 @@ from jaxsens.figures.plotted_numbers import csv_of
 #: Colours that people with colour blindness can tell apart (Okabe and Ito).
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+#: Of the labels beyond the seventh, whose colours and markers are those of the first ones again.
+_LINES = ("-", "--", ":", "-.")
 GREY = "#555555"
 
 _STYLE: dict[str, Any] = {
@@ -105,7 +107,8 @@ def new_figure(width: float, height: float, **layout: Any) -> Figure:
 def look_of(i: int, num_points: int) -> dict[str, Any]:
     """Colour and marker of the i-th label: told apart also in print without colour."""
     every = max(1, num_points // 8)
-    return {
+    again = {"linestyle": _LINES[i // len(PALETTE) % len(_LINES)]} if i >= len(PALETTE) else {}
+    return again | {
         "color": PALETTE[i % len(PALETTE)],
         "marker": _MARKERS[i % len(_MARKERS)],
         # Staggered, so that the markers of curves that run together do not hide each other.

@@ -1,6 +1,7 @@
 """Architectures of the papers in Flax linen, one per file: pure functions of (variables, x).
 
-    vision   CNN, ConvMixer, DenseNet, MLP, ResNet, ViTSimple, ViTSmall: images to logits
+    vision   CNN, ConvMixer, DenseNet, MLP, ResNet, ViTSimple, ViTSmall: images to logits;
+             VisionTransformer: what the last two share
     text     GPT2, LSTM, RoBERTa: padded token ids to logits;  TextModel: what they share
     tokens   BareTransformer, BitTransformer, RandomAttentionFeatures, RandomFeatures,
              ScratchpadTransformer, TokenAttention, TokenMLP: the small models of the theory parts
@@ -20,7 +21,16 @@ from jaxsens.models.tokens import (
     TokenAttention,
     TokenMLP,
 )
-from jaxsens.models.vision import CNN, MLP, ConvMixer, DenseNet, ResNet, ViTSimple, ViTSmall
+from jaxsens.models.vision import (
+    CNN,
+    MLP,
+    ConvMixer,
+    DenseNet,
+    ResNet,
+    VisionTransformer,
+    ViTSimple,
+    ViTSmall,
+)
 
 __all__ = [
     "CNN",
@@ -41,4 +51,5 @@ __all__ = [
     "TokenMLP",
     "ViTSimple",
     "ViTSmall",
+    "VisionTransformer",
 ]

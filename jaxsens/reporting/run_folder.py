@@ -7,6 +7,7 @@
     partial/        what an unfinished measurement has found so far
     devices.txt     on how many devices it trains, if on several and if that decides bits
     figures/        *.png, *.pdf and *.csv
+    arms/           which trainings other processes have made (`jaxsens.reporting.arms`)
     maps.json       sensitivity of each position of some examples (`jaxsens.reporting.example_maps`)
     results.json    claims, tables and numbers; written last, so its existence means "finished"
     report.html     made from results.json, maps.json and figures/
@@ -26,11 +27,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from jaxsens.core import storage
 from jaxsens.core.bucket import ChangedError
+from jaxsens.core.disk import FileLock
 from jaxsens.core.files import WorkdirError, write_atomic
 from jaxsens.reporting import run_identity
 from jaxsens.reporting.plain_json import dumps
@@ -155,6 +157,34 @@ class RunFolder:
         run_identity.changes(place, identity)
         return cls(place.location, experiment, identity["config"])
 
+    @classmethod
+    def join(
+        cls,
+        path: PurePath | str,
+        experiment: str,
+        config: dict[str, Any],
+        inherited_lock: int,
+        *,
+        data: dict[str, str] | None = None,
+    ) -> RunFolder:
+        """The folder that the process that started this one holds, to be written to here as well.
+
+        Args:
+          path: the folder, on a disk.
+          experiment: the experiment's name.
+          config: its configuration.
+          inherited_lock: the open file that is the lock (see ``lock_descriptor``).
+          data: digests of the data, as in ``open``.
+
+        Raises:
+          WorkdirError: the folder holds another run.
+        """
+        place = _at(path)
+        identity = run_identity.identity(experiment, config, data, None)
+        run_identity.changes(place, identity)
+        lock = FileLock(Path(place.location), inherited_lock)
+        return cls(place.location, experiment, identity["config"], lock)
+
     def close(self) -> None:
         """Lets other processes open the folder; this object can then only read."""
         if self._lock is not None:
@@ -166,6 +196,17 @@ class RunFolder:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def lock_descriptor(self) -> int:
+        """The open file that is the folder's lock, for a process that is to write there, too.
+
+        Raises:
+          WorkdirError: the folder is closed, or is not on a disk.
+        """
+        self.require_held()
+        if not isinstance(self._lock, FileLock):
+            raise WorkdirError(f"{self.path} is not on a disk; choose another --workdir")
+        return self._lock.descriptor()
 
     @property
     def checkpoints(self) -> PurePath:

@@ -11,16 +11,15 @@ them. If the sweep itself is killed outright, its runs end too (on Linux), so th
 again finds none of their folders in use.
 """
 
-import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import IO
 
 from jaxsens.cli import signals
+from jaxsens.cli.children import Children
 from jaxsens.reporting import report
 from jaxsens.reporting.progress import Bar, say
 from jaxsens.sweeps import states
@@ -29,8 +28,6 @@ from jaxsens.sweeps.cells import Cell
 EXIT_FAILED = 1
 #: What runs a cell; its arguments follow.
 COMMAND = (sys.executable, "-m", "jaxsens.run")
-#: A run ends within 10 s of SIGTERM. One that does not is killed, which harms no run folder.
-_GRACE_SECONDS = 15.0
 _POLL_SECONDS = 0.1
 
 
@@ -57,7 +54,7 @@ def run_all(cells: Sequence[Cell], *, jobs: int = 1, data_dir: Path | None = Non
     waiting = [i for i, cell in enumerate(cells) if not states.is_finished(cell)]
     num_before = len(cells) - len(waiting)
     say(f"{len(cells)} cells, {num_before} of them finished before")
-    children, statuses = _Children(), [0]
+    children, statuses = Children(), [0]
     running: dict[int, _Run] = {}
     with signals.before_leaving(children.end), Bar("sweep", "cell", len(cells), num_before) as bar:
         while waiting or running:
@@ -85,7 +82,7 @@ def run_one(cell: Cell, *, data_dir: Path | None = None, hidden: Collection[str]
       data_dir: where datasets are.
       hidden: variables that the run does not get, because they speak of the cells.
     """
-    children = _Children(hidden)
+    children = Children(hidden)
     with signals.before_leaving(children.end):
         run = _Run(cell, children, data_dir, to_log=False)
         return run.close()
@@ -95,7 +92,7 @@ class _Run:
     """A cell that is running."""
 
     def __init__(
-        self, cell: Cell, children: "_Children", data_dir: Path | None, *, to_log: bool
+        self, cell: Cell, children: Children, data_dir: Path | None, *, to_log: bool
     ) -> None:
         self.cell, self._started, self._to_log = cell, time.monotonic(), to_log
         self._status, self._said = 0, ""
@@ -141,47 +138,6 @@ class _Run:
         text = line.decode(errors="replace").strip()
         if text.startswith("jaxsens: "):
             self._said = text.removeprefix("jaxsens: ")
-
-
-class _Children:
-    """The processes that this one started; after `end`, from another thread, no more are."""
-
-    def __init__(self, hidden: Collection[str] = ()) -> None:
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._lock, self._leaving = threading.Lock(), False
-        self._environment = {**os.environ, signals.PARENT_VARIABLE: str(os.getpid())}
-        for name in hidden:
-            self._environment.pop(name, None)
-
-    def start(self, command: Sequence[str], output: IO[bytes] | int) -> "subprocess.Popen[bytes]":
-        """Starts a process whose stdout and stderr go to `output`."""
-        with self._lock:
-            if not self._leaving:
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=self._environment,
-                )
-                self._processes.append(process)
-                return process
-        # The other thread ends this process in a moment.
-        while True:
-            time.sleep(1)
-
-    def end(self) -> None:
-        """Passes on that it is time to leave, and waits until all have left."""
-        with self._lock:
-            self._leaving = True
-        for process in self._processes:
-            process.terminate()
-        deadline = time.monotonic() + _GRACE_SECONDS
-        for process in self._processes:
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
 
 
 def _end_of(file: Path, num_bytes: int = 4096) -> bytes:

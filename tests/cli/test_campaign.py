@@ -43,10 +43,11 @@ ACCEPTED = {
         "evaluate_every every generalisation_retrain_seeds generalisation_steps "
         "generalisation_subsets heads hidden layers length_steps max_steps num_accuracy "
         "num_along num_checked num_corrupted num_draws num_enumerated num_final num_measured "
-        "num_places num_random num_samples num_steps num_test parity_degree parity_epochs "
-        "parity_hidden patch phase_seeds phase_settings scaling_long_batch scaling_steps "
-        "scratchpad_batch scratchpad_steps scratchpad_strings seed sets_per_degree severity "
-        "squared_every tradeoff_control_seeds tradeoff_seeds tradeoff_steps univariate_d"
+        "num_places num_random num_samples num_seeds num_steps num_test other_severities "
+        "parity_degree parity_epochs parity_hidden patch phase_seeds phase_settings "
+        "scaling_long_batch scaling_steps scratchpad_batch scratchpad_steps scratchpad_strings "
+        "seed sets_per_degree severity squared_every tradeoff_control_seeds tradeoff_seeds "
+        "tradeoff_steps univariate_d"
     ),
     # A number like any other.
     "1.5": (
@@ -84,11 +85,11 @@ ACCEPTED = {
         "all_words_n batch_size context_dense depth depths edit embeddings epochs "
         "evaluate_every heads hidden intervene_on interventions learning_rate max_length "
         "models num_accuracy num_along num_corrupted num_measured num_sharpness num_train "
-        "optimizer patch reduced reuse scaling_long_lengths tokenizer tolerance variance "
-        "vocab_size width"
+        "optimizer other_severities patch reduced reuse scaling_long_lengths token_noise "
+        "tokenizer tolerance until_accuracy variance vocab_size width"
     ),
     # A choice.
-    "True": "reduced",
+    "True": "reduced token_noise",
 }
 
 

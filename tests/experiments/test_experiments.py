@@ -129,7 +129,8 @@ def test_sharpness_pairs_the_noise_and_keeps_the_statistics_still(tiny_run):
     results, folder, printed = tiny_run(
         "--exp sharpness --models mlp-leaky --intervene-on mlp-leaky --num-draws 3"
     )
-    assert len(results["tables"]) == 3
+    of_eval, released, at_equal, _ = results["tables"]
+    assert column(of_eval, "model") == column(released, "model") == column(at_equal, "model")
     stored = [
         SharpnessEstimate.from_json((folder / "sharpness" / f"{name}.json").read_text())
         for name in ("mlp-leaky", "mlp-leaky-regularise", "mlp-leaky-released")
@@ -204,7 +205,7 @@ def test_what_hardly_matters_is_told_from_what_has_no_effect(estimate_of):
     def estimated(*means):
         names = [each.name for each in (*variants.depths, variants.reference)]
         values = np.array(means)[:, None] + noise
-        return {name: estimate_of(row) for name, row in zip(names, values, strict=True)}
+        return {name: [estimate_of(row)] for name, row in zip(names, values, strict=True)}
 
     def holds(*means):
         claims = ablations.claims.effect_claims(
@@ -215,6 +216,28 @@ def test_what_hardly_matters_is_told_from_what_has_no_effect(estimate_of):
     assert holds(0.1, 0.1, 0.1, 0.5) == [True, True]
     assert holds(0.1, 0.15, 0.2, 0.5) == [False, True]
     assert holds(0.1, 0.15, 0.3, 0.4) == [False, False]
+
+
+def test_an_effect_that_every_seed_shows_is_one(estimate_of):
+    ablations = load_experiment("ablations")
+    variants = ablations.Config().resolved("quick").variants()
+    names = [each.name for each in (*variants.depths, variants.reference)]
+    flat = np.tile([-0.01, 0.01], 20)
+
+    def claims(*by_seed):
+        found = {
+            name: [estimate_of(mean + flat) for mean in means]
+            for name, means in zip(names, zip(*by_seed, strict=True), strict=True)
+        }
+        return ablations.claims.effect_claims("Depth", variants.depths, variants.reference, found)
+
+    none, small = claims((0.1, 0.1, 0.2, 0.5), (0.1, 0.11, 0.201, 0.5), (0.1, 0.1, 0.199, 0.5))
+    assert (none.holds, small.holds) == (False, True)
+    assert none.values["largest difference by seed"] == pytest.approx([0.1, 0.101, 0.099])
+    # What the seeds do not agree on does not show, however many images say so.
+    none, small = claims((0.1, 0.1, 0.2, 0.5), (0.2, 0.1, 0.11, 0.5), (0.1, 0.1, 0.2, 0.5))
+    assert none.holds
+    assert none.num_seeds == small.num_seeds == 3
 
 
 def test_two_estimators_order_models_alike_where_intervals_tell_them_apart(estimate_of):
@@ -245,6 +268,7 @@ def test_two_estimators_order_models_alike_where_intervals_tell_them_apart(estim
     [
         ("--exp robustness --corruptions foggy", "fog"),
         ("--exp robustness --severity 6", "severity"),
+        ("--exp robustness --other-severities 1 2", "other_severities names 2"),
         ("--exp robustness --num-corrupted 0", "num_corrupted must be positive; got 0"),
         ("--exp robustness --models cnn", "shapes has no model cnn"),
         (
@@ -260,6 +284,11 @@ def test_two_estimators_order_models_alike_where_intervals_tell_them_apart(estim
         ("--exp sharpness --num-draws 1", "num_draws must be at least 2"),
         ("--exp estimators --edit donor", "edit must be gaussian"),
         ("--exp vision --edit donor --estimator scattered-pixels", "edit must be gaussian"),
+        ("--exp vision --edit donor --token-noise True", "token_noise adds noise"),
+        (
+            "--exp vision --estimator scattered-pixels --token-noise True",
+            "token_noise needs patches",
+        ),
         ("--exp estimators --estimator random-patches", "estimator must be patch-grid"),
         ("--exp ablations --depths 0", "depths must be positive"),
         ("--exp estimators --patch 3", "patch=3 does not divide image side 8"),

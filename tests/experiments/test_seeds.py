@@ -9,8 +9,8 @@ import pytest
 from experiments._common.claims import less_sensitive_over_seeds
 from experiments._common.equal_accuracy import (
     EqualAccuracy,
+    at_accuracy,
     equally_accurate_claim,
-    sensitivity_at,
 )
 from experiments._common.seeds import with_seed
 from jaxsens.cli.discovery import load_experiment
@@ -34,7 +34,7 @@ def records(*points):
 def test_sensitivity_is_linear_between_evaluations(accuracy, expected):
     # Accuracy may fall on the way: its first passing counts.
     training = records((0.1, 0.8), (0.5, 0.6), (0.4, 0.9), (0.8, 0.2))
-    found = sensitivity_at(training, accuracy)
+    found = at_accuracy(training, accuracy)
     if expected is None:
         assert found is None
     elif accuracy == 0.8:
@@ -108,6 +108,50 @@ def test_tables_and_claims_are_over_seeds(several, check_claims):
         means = [results["values"][f"{model}{end}"]["mean"] for end in ("", "-seed-1")]
         assert float(rows[label][2]) == pytest.approx(np.mean(means), abs=1e-4)
     assert [f["file"] for f in results["figures"]].count("figures/equal_accuracy.png") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "names", "number"),
+    [
+        pytest.param(
+            "--exp robustness --dataset shapes --models mlp-leaky --interventions augment "
+            "--corruptions brightness --num-corrupted 20",
+            ("mlp-leaky", "mlp-leaky-augment"),
+            lambda value: (value["mean"], value["mean_corruption_error"], value["clean_error"]),
+            marks=pytest.mark.slow,
+        ),
+        (
+            "--exp sharpness --models mlp-leaky --interventions augment --num-draws 2 --sigma 0.05 "
+            "--num-sharpness 8",
+            ("mlp-leaky", "mlp-leaky-augment"),
+            lambda value: value["l1"]["mean"],
+        ),
+        pytest.param(
+            "--exp ablations --depths 1 --heads 1",
+            ("cnn", "vit-small-depth-1"),
+            lambda value: value["mean"],
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["robustness", "sharpness", "ablations"],
+)
+def test_seeds_of_other_experiments_are_runs_too(flags, names, number, tmp_path, check_claims):
+    tiny = "--epochs 2 --evaluate-every 1 --num-train 100 --num-measured 6 --tolerance 0.2"
+    tiny = [*flags.split(), *tiny.split(), "--until-accuracy", "0.05"]
+    assert main([*tiny, "--seeds", "2", "--seed", "5", "--workdir", str(tmp_path / "two")]) == 0
+    assert main([*tiny, "--seed", "6", "--workdir", str(tmp_path / "second")]) == 0
+    two, second = (values_of(tmp_path / name) for name in ("two", "second"))
+    for name in names:
+        mine, alone = two["values"][f"{name}-seed-1"], second["values"][name]
+        assert number(mine) == number(alone)
+        assert number(two["values"][name]) != number(alone)
+    check_claims(two["claims"])
+    at_the_end = [c for c in two["claims"] if "less sensitive" in c["statement"]]
+    assert {claim["num_seeds"] for claim in at_the_end} == {2}
+    assert any("at equal training accuracy" in claim["statement"] for claim in at_the_end)
+    files = [figure["file"] for figure in two["figures"]]
+    assert "figures/equal_accuracy.png" in files
+    assert len(set(files)) == len(files)
 
 
 def test_differences_by_seed_decide():

@@ -5,7 +5,7 @@
     pairs       differences and ratios of two means
     two_way     the mean of a table whose rows and columns are both random
     population  the mean over examples that are all there are
-    ranks       rank correlation of two quantities over models
+    ranks       rank correlation of two quantities over models, also given a third
 
 Assumption: examples (seeds, runs) are independent draws from what the interval speaks of; but in
 `population` they are what it speaks of.
@@ -31,7 +31,11 @@ from jaxsens.core.intervals.population import (
     population_interval,
     population_variance,
 )
-from jaxsens.core.intervals.ranks import RankCorrelation, rank_correlation
+from jaxsens.core.intervals.ranks import (
+    RankCorrelation,
+    partial_rank_correlation,
+    rank_correlation,
+)
 from jaxsens.core.intervals.two_way import two_way_interval, two_way_variance
 
 __all__ = [
@@ -45,6 +49,7 @@ __all__ = [
     "mean_interval",
     "noise_variance",
     "paired_difference",
+    "partial_rank_correlation",
     "population_interval",
     "population_variance",
     "rank_correlation",

@@ -73,13 +73,14 @@ def batch_norm(*, train: bool, name: str | None = None) -> nn.BatchNorm:
     return nn.BatchNorm(use_running_average=not train, momentum=0.9, epsilon=1e-5, name=name)
 
 
-def layer_norm(*, learned: bool = True) -> nn.LayerNorm:
+def layer_norm(*, learned: bool = True, name: str | None = None) -> nn.LayerNorm:
     """Layer norm with the papers' epsilon, 1e-5; Flax's own default is 1e-6.
 
     Args:
       learned: whether a scale and a bias for each channel are trained.
+      name: of the layer, if Flax is not to choose one.
     """
-    return nn.LayerNorm(epsilon=1e-5, use_bias=learned, use_scale=learned)
+    return nn.LayerNorm(epsilon=1e-5, use_bias=learned, use_scale=learned, name=name)
 
 
 class Dropout(nn.Module):

@@ -5,7 +5,17 @@ from jaxsens.models.vision.convmixer import ConvMixer
 from jaxsens.models.vision.densenet import DenseNet
 from jaxsens.models.vision.mlp import MLP
 from jaxsens.models.vision.resnet import ResNet
+from jaxsens.models.vision.vision_transformer import VisionTransformer
 from jaxsens.models.vision.vit import ViTSmall
 from jaxsens.models.vision.vit_simple import ViTSimple
 
-__all__ = ["CNN", "MLP", "ConvMixer", "DenseNet", "ResNet", "ViTSimple", "ViTSmall"]
+__all__ = [
+    "CNN",
+    "MLP",
+    "ConvMixer",
+    "DenseNet",
+    "ResNet",
+    "ViTSimple",
+    "ViTSmall",
+    "VisionTransformer",
+]

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from jaxsens.models.layers.basics import Dropout, gelu, layer_norm, linear, uniform_fan_in
 from jaxsens.models.layers.multi_head import Heads, multi_head_attention
+from jaxsens.models.vision.vision_transformer import Layout, Part, VisionTransformer
 
 
 def shifted(x: Float[Array, "n H W C"]) -> Float[Array, "n H W 5*C"]:
@@ -83,27 +84,48 @@ class FeedForward(nn.Module):
         return Dropout(self.dropout)(y, train=train)
 
 
-class ViTSmall(nn.Module):
+class ViTSmall(VisionTransformer):
     """The paper's ViT-small.
 
     Only the class token is read out, so the last block computes no other token: the same output for
     less work.
+
+    Attributes:
+      num_classes: outputs.
+      patch: side of a patch in pixels.
+      depth: blocks.
+      heads: heads of each.
+      hidden: feed-forward width.
+      width: d.
+      head_dim: width of a head.
+      dropout: rate on tokens, attention weights and residual branches.
+      shifts: whether tokens also see the four one-pixel shifts of the image. Without them a token
+        sees its own patch alone, as in the first vision transformers.
     """
 
-    num_classes: int
-    patch: int
     depth: int
     heads: int
     hidden: int
     width: int = 64
     head_dim: int = 64
     dropout: float = 0.1
+    shifts: bool = True
+
+    @nn.nowrap
+    def patch_rows(self, x: Float[Array, "n H W C"]) -> Float[Array, "n T r"]:
+        """The patches of the image and of its shifts, side by side in each row."""
+        return patches(shifted(x) if self.shifts else x, self.patch)
 
     @nn.compact
-    def __call__(self, x: Float[Array, "n H W C"], *, train: bool = False) -> Float[Array, "n K"]:
-        """Logits; with `train` the rng stream "dropout" is needed."""
-        x = patches(shifted(x), self.patch)
-        x = linear(self.width, x.shape[-1])(layer_norm()(x))
+    def layers(
+        self, x: Float[Array, "n T _"], part: Part, layout: Layout, *, train: bool = False
+    ) -> Float[Array, "n ..."]:
+        """Some of the layers; with `train` the rng stream "dropout" is needed."""
+        if part != "rest":
+            x = layer_norm(name="LayerNorm_0")(x)
+            x = linear(self.width, x.shape[-1], name="Dense_0")(x)
+        if part == "embedding":
+            return x
         normal = nn.initializers.normal(1.0)
         token = self.param("class_token", normal, (1, 1, self.width))
         position = self.param("position", normal, (1, x.shape[1] + 1, self.width))
@@ -114,4 +136,5 @@ class ViTSmall(nn.Module):
             attention = LocalityAttention(self.heads, self.head_dim, self.dropout)
             x = x[:, :num_queries] + attention(x, num_queries=num_queries, train=train)
             x = x + FeedForward(self.hidden, self.dropout)(x, train=train)
-        return linear(self.num_classes, self.width)(layer_norm()(x[:, 0]))
+        x = layer_norm(name="LayerNorm_1")(x[:, 0])
+        return linear(self.num_classes, self.width, name="Dense_1")(x)

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from jaxsens.models.layers.basics import layer_norm, linear, uniform_fan_in
 from jaxsens.models.layers.multi_head import Heads, multi_head_attention
+from jaxsens.models.vision.vision_transformer import Layout, Part, VisionTransformer
 from jaxsens.models.vision.vit import FeedForward, patches
 
 
@@ -46,10 +47,9 @@ class Attention(nn.Module):
         return multi_head_attention(heads, x, x, visible, scale=scale, train=train)
 
 
-class ViTSimple(nn.Module):
-    """The paper's ViT-simple."""
+class ViTSimple(VisionTransformer):
+    """The paper's ViT-simple: a token sees its own patch alone."""
 
-    num_classes: int
     patch: int = 4
     depth: int = 6
     heads: int = 16
@@ -57,14 +57,24 @@ class ViTSimple(nn.Module):
     width: int = 64
     head_dim: int = 64
 
+    @nn.nowrap
+    def patch_rows(self, x: Float[Array, "n H W C"]) -> Float[Array, "n T r"]:
+        """The patches."""
+        return patches(x, self.patch)
+
     @nn.compact
-    def __call__(self, x: Float[Array, "n H W C"], *, train: bool = False) -> Float[Array, "n K"]:
-        """Logits; `train` changes nothing but the order of products."""
-        rows, columns = x.shape[1] // self.patch, x.shape[2] // self.patch
-        x = patches(x, self.patch)
-        x = layer_norm()(linear(self.width, x.shape[-1])(layer_norm()(x)))
-        x = x + jnp.asarray(sincos_positions(rows, columns, self.width)[None], x.dtype)
+    def layers(
+        self, x: Float[Array, "n T _"], part: Part, layout: Layout, *, train: bool = False
+    ) -> Float[Array, "n ..."]:
+        """Some of the layers; `train` changes nothing but the order of products."""
+        if part != "rest":
+            x = layer_norm(name="LayerNorm_1")(x)
+            x = layer_norm(name="LayerNorm_0")(linear(self.width, x.shape[-1], name="Dense_0")(x))
+        if part == "embedding":
+            return x
+        x = x + jnp.asarray(sincos_positions(*layout, self.width)[None], x.dtype)
         for _ in range(self.depth):
             x = x + Attention(self.heads, self.head_dim)(x, train=train)
             x = x + FeedForward(self.hidden, dropout=0.0)(x, train=train)
-        return linear(self.num_classes, self.width)(layer_norm()(x).mean(axis=1))
+        x = layer_norm(name="LayerNorm_2")(x).mean(axis=1)
+        return linear(self.num_classes, self.width, name="Dense_1")(x)
