@@ -21,7 +21,7 @@ Cell = str | float | int | None
 _NO_VALUE = "–"
 #: "0.1", "1.2e-05", "0.1 (0.0 – 0.2)", "0.1 (0.0 to 0.2)", "2 of 3".
 _NUMERIC_TEXT = re.compile(
-    rf"{_NO_VALUE}|[\s.,;+\-−–±×≈<>≤≥%/()\[\]e\d]*\d(?:[\s.,;+\-−–±×%/()\[\]e∞\d]|\b(?:to|of)\b)*"
+    rf"{_NO_VALUE}|[\s.,;+\-−–±×≈<>≤≥%/()\[\]e\d]*\d(?:[\s.,;+\-−–±×%/()\[\]e∞\d]|\b(?:to|of|one run)\b)*"
 )
 
 
