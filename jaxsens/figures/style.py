@@ -121,7 +121,7 @@ def legend_below(
       1
     """
     named = {} if handles is None else {"handles": handles}
-    for columns in range(num_columns, 0, -1):
+    for columns in range(max(1, num_columns), 0, -1):
         legend = fig.legend(**named, loc="outside lower center", ncols=columns, **look)
         if columns == 1 or legend.get_window_extent().width <= 0.97 * fig.bbox.width:
             break
