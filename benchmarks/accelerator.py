@@ -45,6 +45,9 @@ from jaxsens.measurement.reuse import choose_draw_reuse, choose_reuse
 FOLDER = Path(__file__).parent
 PAGE, RESULTS = FOLDER / "accelerator.md", FOLDER / "results" / "accelerator.json"
 
+#: Examples that programs are made for.
+_NUM_EXAMPLES = 1000
+
 #: JAX's names of the platforms that programs are lowered for, by the kind of hardware.
 PLATFORMS = {"gpu": "cuda", "tpu": "tpu"}
 
@@ -101,20 +104,21 @@ def device_programs(model: str, platform: str) -> dict[str, DeviceProgram]:
     budget = byte_budget(None, platform)
     max_batch = max_batch_within(budget.widest, apply_fn, params, shapes)
     given = (True, spec, params, shapes, platform, budget)
-    reuse, draws = choose_reuse(*given, setting.num_samples), choose_draw_reuse(*given)
+    reuse = choose_reuse(*given, setting.num_samples, _NUM_EXAMPLES)
+    draws = choose_draw_reuse(*given)
     if reuse is None or draws is None:
         raise ValueError(f"{model} cannot be measured by reuse")
     totals = functools.partial(_totals_program, spec, params, shapes, platform)
     changes = functools.partial(_changes_program, spec, params, shapes, platform)
     return {
-        "plain": totals(make_plan(max_batch, setting.num_positions * setting.num_samples)),
+        "plain": totals(make_plan(max_batch, setting.num_positions * setting.num_samples + 1)),
         "reuse": totals(
             make_reuse_plan(
                 reuse.max_batch,
                 setting.num_positions,
                 setting.num_samples,
                 reuse.num_position_groups,
-                1000,
+                _NUM_EXAMPLES,
                 reuse.max_examples,
             )
         ),

@@ -51,7 +51,12 @@ SIDES = {
     "torch-batched": Side("benchmarks.torch_reference:batched", ("torch",)),
     "torch-compile-loop": Side("benchmarks.torch_reference:compiled_loop", ("torch",)),
     "torch-compile-batched": Side("benchmarks.torch_reference:compiled_batched", ("torch",)),
-    "torch-vmap": Side("benchmarks.torch_reference:vmapped", ("torch",)),
+    # vmap has no rule for PyTorch's LSTM.
+    "torch-vmap": Side(
+        "benchmarks.torch_reference:vmapped",
+        ("torch",),
+        ("MLP", "CNN", "ViTSmall", "ResNet", "DenseNet", "ConvMixer", "RoBERTa", "GPT2"),
+    ),
     "captum": Side("benchmarks.captum_method:ablation", ("torch", "captum")),
     "jaxsens-all-at-once": Side("benchmarks.jaxsens_methods:all_at_once", ("jax",)),
     PLAIN: Side("benchmarks.jaxsens_methods:plain", ("jax",)),

@@ -186,7 +186,7 @@ def variables(weights: Weights) -> Any:
 
 
 def _one_image_bytes(workload: Workload) -> int:
-    """The smallest budget that lets all T·S edits of one image through the model together.
+    """The smallest budget that lets an image and all its T·S edits through the model together.
 
     A larger one would take several images at once; a huge one the whole chunk of 256, padded.
     """
@@ -197,7 +197,7 @@ def _one_image_bytes(workload: Workload) -> int:
     apply, tree = apply_function(workload.setting), variables(workload.weights)
     ample = ByteBudget(1 << 60)
     bytes_per_input = ample.total // max_batch_within(ample.widest, apply, tree, example)
-    return bytes_per_input * workload.setting.num_positions * workload.num_samples
+    return bytes_per_input * (workload.setting.num_positions * workload.num_samples + 1)
 
 
 def main(path: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks import torch_text, torch_vision
 from benchmarks.cell import best_seconds
@@ -222,7 +223,9 @@ def vmapped_flips(
             edited = example.flatten().scatter_add(0, places, noise)
             return model(edited.reshape(1, *example.shape))[0].argmax()
 
-        return torch.func.vmap(one)(places, noise)
+        # The fused attention of a CPU has no rule for vmap, which would take one edit at a time.
+        with sdpa_kernel(SDPBackend.MATH):
+            return torch.func.vmap(one)(places, noise)
 
     return _flips_of_each(predicted, model, x, window, sigma, num_samples, generator)
 

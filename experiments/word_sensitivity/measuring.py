@@ -159,6 +159,9 @@ def _over_seeds(
             numbers = measure(each, search, text, jax.random.fold_in(key, seed))
             for name, values in numbers.items():
                 found.setdefault(name, []).append(np.asarray(values, np.float64))
+    for measure in measures:
+        # Ten megabytes for each cell, and few cells share a shape.
+        measure.clear_cache()
     return _plain(found)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 
 def output_bytes(jaxpr: Any) -> Iterator[int]:
@@ -21,6 +22,14 @@ def equations(jaxpr: Any) -> Iterator[Any]:
             inner = getattr(value, "jaxpr", value)
             if hasattr(inner, "eqns"):
                 yield from equations(inner)
+
+
+def coarsest_rounding(jaxpr: Any) -> float:
+    """The relative rounding error of the coarsest floating-point numbers that a function makes."""
+    avals = [out.aval for equation in equations(jaxpr) for out in equation.outvars]
+    dtypes = {aval.dtype for aval in avals if hasattr(aval, "dtype")}
+    floats = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.inexact)]
+    return max((float(jnp.finfo(dtype).eps) for dtype in floats), default=0.0)
 
 
 def bytes_of(aval: Any) -> int:

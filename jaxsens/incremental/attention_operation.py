@@ -76,7 +76,7 @@ def attention(
         visible = jnp.ones((1, q.shape[1], k.shape[1]), bool)
     kind = AttentionKind(activation, causal, out is not None)
     arguments = (q, k, v, visible) if out is None else (q, k, v, visible, out)
-    return _marked(kind)(*arguments)
+    return of_kind(kind)(*arguments)
 
 
 def _check(q: Any, k: Any, v: Any, out: Any, visible: Any, activation: Any, causal: Any) -> None:
@@ -118,7 +118,9 @@ def _check(q: Any, k: Any, v: Any, out: Any, visible: Any, activation: Any, caus
 
 
 @functools.lru_cache
-def _marked(kind: AttentionKind) -> Callable[..., Array]:
+def of_kind(kind: AttentionKind) -> Callable[..., Array]:
+    """The marked function that computes it: of q, k, v, what is visible, and the projection."""
+
     def marked(q, k, v, visible, *out):
         mask = functools.partial(masked, visible=visible, causal=kind.causal)
         return attended(q, k, v, *out, mask=mask, activation=kind.activation)

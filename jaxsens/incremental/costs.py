@@ -5,9 +5,9 @@ change a result: a wrong count costs time.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +15,29 @@ from jax.extend.core import Literal
 
 from jaxsens.core.jaxprs import bytes_of, output_bytes
 from jaxsens.incremental import flops
-from jaxsens.incremental.program import CleanValues, Program, as_shapes, make_program
+from jaxsens.incremental.program import (
+    CleanValues,
+    Program,
+    as_shapes,
+    count_whole_pass,
+    in_position_groups,
+    make_program,
+)
 from jaxsens.perturbations.grids import Grid
 
 #: Into how many groups positions may be cut.
 _NUM_GROUPS = (1, 4, 8)
 #: More groups are taken only if they save this share: each is compiled by itself.
 _WORTH_MORE_GROUPS = 0.07
+#: And only if that saves more time than compiling them takes, over so many calls: a program is
+#: compiled once and serves the checkpoints, seeds and noises that follow.
+_CALLS = 30
+#: Seconds to compile an equation of a group's edits: the 5,700 of GPT-2 in 8 groups
+#: (benchmarks.models) took 12 s to trace, lower and compile, on two cores with jaxlib 0.10.
+_SECONDS_PER_EQUATION = 2e-3
+#: Operations per second: what a core multiplied there, and roundly what an accelerator reaches on
+#: small products. Not those of the host at hand, so that every host decides alike.
+_OPERATIONS_PER_SECOND = {"cpu": 1e11, "gpu": 1e13, "tpu": 1e13}
 #: Incremental evaluation is taken if it needs less than this share of the operations: its own are
 #: slower, and where it saves less (ConvMixer, DenseNet, deep ViTs) it gained nothing or lost.
 _WORTHWHILE = 0.75
@@ -41,6 +57,7 @@ class Costs:
       all_bytes: of all intermediates of one edit together, as its gradient keeps them.
       clean: operations of one clean pass with all that edits take from it.
       edit: operations of one edit without its share of that.
+      equations: of the programs of all groups' edits, by which compiling them takes time.
     """
 
     plain: float
@@ -52,6 +69,7 @@ class Costs:
     all_bytes: int
     clean: float
     edit: float
+    equations: int
 
     @property
     def worthwhile(self) -> bool:
@@ -61,7 +79,7 @@ class Costs:
 
 def count_costs(
     apply_fn: Callable, params: Any, x: Any, context: Any, grid: Grid, samples: int, platform: str,
-    group_counts: tuple[int, ...] = _NUM_GROUPS,
+    group_counts: tuple[int, ...] = _NUM_GROUPS, num_examples: int | None = None,
 ) -> Costs:  # fmt: skip
     """Counts operations, without compiling anything.
 
@@ -74,61 +92,95 @@ def count_costs(
       samples: edits of each position, which share what depends on the position alone.
       platform: cpu, gpu or tpu.
       group_counts: into how many groups positions may be cut.
+      num_examples: n, of one call; None for so many that compiling does not matter.
     """
     leaves, tree = jax.tree.flatten((as_shapes(params), x, context))
-    shapes = tuple(leaves)
-    return _costs(apply_fn, shapes, tree, grid, samples, platform, group_counts)  # type: ignore[arg-type]
+    traced: tuple[Any, ...] = apply_fn, tuple(leaves), tree, grid, platform
+    num = _traced(*traced).num_edits(samples)
+    best = _costs(*traced, samples, group_counts[0])
 
+    def is_worth(saved: float, equations: int) -> bool:
+        """Whether so many operations of an edit are worth compiling so many more equations."""
+        if num_examples is None:
+            return True
+        operations = saved * num * num_examples * _CALLS
+        speed = _OPERATIONS_PER_SECOND.get(platform, _OPERATIONS_PER_SECOND["gpu"])
+        return operations / speed > equations * _SECONDS_PER_EQUATION
 
-@functools.lru_cache(maxsize=64)
-def _costs(apply_fn, leaves, tree, grid, samples, platform, group_counts) -> Costs:
-    params, x, context = jax.tree.unflatten(tree, leaves)
-    found: list[Costs] = []
-    num = 0
-    for num_position_groups in group_counts:
-        # Asked before the model is traced, which takes long.
-        if num_position_groups > 1 and num < 4 * num_position_groups:
-            continue
-        program = make_program(apply_fn, params, x, context, grid, platform, num_position_groups)
-        num = sum(len(group.positions) for group in program.position_groups)
-        clean = jax.make_jaxpr(program.clean)(params, x, context)
-        values = jax.eval_shape(program.clean, params, x, context)
-        total, widest, together, kept = 0.0, 1, 1, 1
-        for number, group in enumerate(program.position_groups):
-            jaxpr = _edits_jaxpr(program, number, grid, samples, values, x)
-            # The last two inputs are the position and its windows: the rest is done once per block.
-            total += len(group.positions) * flops.count_from(jaxpr, jaxpr.invars[-2:])
-            sizes = list(output_bytes(jaxpr))
-            widest, together = max(widest, *sizes), max(together, sum(sizes))
-            num_params = len(jax.tree.leaves(params))
-            shared = {*program.trace.inputs[:num_params], *program.trace.constants}
-            kept = max(kept, _taken_bytes(jaxpr, values.values, shared))
-        edits = num * samples
-        plain = flops.count(jax.make_jaxpr(program.forward)(params, x, context).jaxpr)
-        once = flops.count(clean.jaxpr)
-        each = (total + once) / edits
-        edit_bytes, all_bytes = (-(-size // samples) for size in (widest, together))
-        found.append(
-            Costs(
-                plain,
-                each,
-                num_position_groups,
-                edit_bytes,
-                kept,
-                program.rounding,
-                all_bytes,
-                clean=once,
-                edit=total / edits,
-            )
-        )
-    best = found[0]
-    for other in found[1:]:
-        if other.incremental < (1 - _WORTH_MORE_GROUPS) * best.incremental:
+    for count in group_counts[1:]:
+        more = best.equations * (count - best.num_position_groups) // best.num_position_groups
+        # Asked before edits are traced, which takes long.
+        if num < 4 * count * samples or not is_worth(best.edit, more):
+            break
+        other = _costs(*traced, samples, count)
+        saved = best.incremental - other.incremental
+        if saved <= _WORTH_MORE_GROUPS * best.incremental:
+            break
+        if is_worth(saved, other.equations - best.equations):
             best = other
     return best
 
 
-def _taken_bytes(jaxpr: Any, values: list[Any], shared: set[int]) -> int:
+class _Traced(NamedTuple):
+    """What does not depend on the groups of positions.
+
+    Attributes:
+      program: the model, with all positions in one group.
+      plain: operations of a whole pass.
+      clean: operations of a clean pass with all that edits take from it.
+      values: the shapes of what that gives.
+    """
+
+    program: Program
+    plain: float
+    clean: float
+    values: CleanValues
+
+    def num_edits(self, samples: int) -> int:
+        """Of an example."""
+        return sum(len(group.positions) for group in self.program.position_groups) * samples
+
+
+@functools.lru_cache(maxsize=64)
+def _traced(apply_fn, leaves, tree, grid, platform) -> _Traced:
+    params, x, context = jax.tree.unflatten(tree, leaves)
+    program = make_program(apply_fn, params, x, context, grid, platform, 1)
+    clean, values = jax.make_jaxpr(program.clean, return_shape=True)(params, x, context)
+    plain = count_whole_pass(apply_fn, params, x, context, platform)
+    return _Traced(program, plain, flops.count(clean.jaxpr), values)
+
+
+@functools.lru_cache(maxsize=256)
+def _costs(apply_fn, leaves, tree, grid, platform, samples, num_position_groups) -> Costs:
+    _, x, _ = jax.tree.unflatten(tree, leaves)
+    traced = _traced(apply_fn, leaves, tree, grid, platform)
+    program = in_position_groups(traced.program, grid, x, num_position_groups)
+    total, widest, together, kept, num_equations = 0.0, 1, 1, 1, 0
+    for number, group in enumerate(program.position_groups):
+        jaxpr = _edits_jaxpr(program, number, grid, samples, traced.values, x)
+        # The last two inputs are the position and its windows: the rest is done once per block.
+        total += len(group.positions) * flops.count_from(jaxpr, jaxpr.invars[-2:])
+        sizes = list(output_bytes(jaxpr))
+        widest, together = max(widest, *sizes), max(together, sum(sizes))
+        kept = max(kept, _taken_bytes(jaxpr, traced.values.values, program.shared))
+        num_equations += len(sizes)
+    edits = traced.num_edits(samples)
+    edit_bytes, all_bytes = (-(-size // samples) for size in (widest, together))
+    return Costs(
+        plain=traced.plain,
+        incremental=(total + traced.clean) / edits,
+        num_position_groups=num_position_groups,
+        bytes=edit_bytes,
+        clean_bytes=kept,
+        rounding=program.rounding,
+        all_bytes=all_bytes,
+        clean=traced.clean,
+        edit=total / edits,
+        equations=num_equations,
+    )
+
+
+def _taken_bytes(jaxpr: Any, values: list[Any], shared: Set[int]) -> int:
     """Bytes of the clean values of an example that edits take, but for those all examples share."""
     owners = [number for number, value in enumerate(values) for _ in jax.tree.leaves(value)]
     taken = {atom for each in jaxpr.eqns for atom in each.invars if not isinstance(atom, Literal)}

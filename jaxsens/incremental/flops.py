@@ -14,6 +14,8 @@ from jax.extend.core import Literal
 #: Picking entries by traced indices costs about as much as this many operations per entry.
 _PER_MOVE = 8
 _MOVES = {"gather", "scatter", "scatter-add", "dynamic_slice", "dynamic_update_slice", "sort"}
+_CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+_LOOPS = {"scan", "while", "cond"}
 _FREE = {"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "iota", "stop_gradient", "copy",
          "optimization_barrier"}  # fmt: skip
 
@@ -24,12 +26,24 @@ def count(jaxpr: Any) -> float:
 
 
 def count_from(jaxpr: Any, inputs: Sequence[Any]) -> float:
-    """The operations that depend on some of a function's inputs; the others are done once."""
+    """The operations that depend on some of a function's inputs; the others are done once.
+
+    So of functions that it calls by all of their operands (jit, remat, custom derivatives).
+    """
     reached, total = set(inputs), 0.0
-    for equation, cost in costs(jaxpr):
-        if any(not isinstance(atom, Literal) and atom in reached for atom in equation.invars):
-            reached.update(equation.outvars)
-            total += cost
+    for equation in jaxpr.eqns:
+        hits = [not isinstance(atom, Literal) and atom in reached for atom in equation.invars]
+        if not any(hits):
+            continue
+        reached.update(equation.outvars)
+        called = _called(equation)
+        operands = [] if called is None else called.invars
+        if equation.primitive.name not in _LOOPS and len(operands) == len(hits):
+            total += count_from(
+                called, [each for each, hit in zip(operands, hits, strict=True) if hit]
+            )
+        else:
+            total += _cost(equation)
     return total
 
 
@@ -47,12 +61,16 @@ def _cost(equation: Any) -> float:
         return count(params["body_jaxpr"].jaxpr) + count(params["cond_jaxpr"].jaxpr)
     if name == "cond":
         return max(count(branch.jaxpr) for branch in params["branches"])
-    inner = next(
-        (params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in params), None
-    )
-    if inner is not None:
-        return count(getattr(inner, "jaxpr", inner))
+    called = _called(equation)
+    if called is not None:
+        return count(called)
     return float(_OWN.get(name, _entrywise)(equation))
+
+
+def _called(equation: Any) -> Any:
+    """The function that an equation calls, or None."""
+    inner = next((equation.params[key] for key in _CALLED if key in equation.params), None)
+    return getattr(inner, "jaxpr", inner)
 
 
 def _size(atom: Any) -> int:

@@ -9,7 +9,7 @@ Assumption: the model maps each example of a batch by itself. It is traced for a
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -17,14 +17,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
+from jaxsens.incremental import flops
 from jaxsens.incremental.attention_operation import is_marked
 from jaxsens.incremental.edited_position import EditedPosition
+from jaxsens.incremental.folded_attention import is_folded
 from jaxsens.incremental.jumps import Jump, find_jumps, sized_values
 from jaxsens.incremental.layout import Layout, contiguous_table, make_layout
 from jaxsens.incremental.nearness import entry_size, near_jumps
+from jaxsens.incremental.needed import without_unneeded
 from jaxsens.incremental.propagate import prepare, propagate
 from jaxsens.incremental.recognition.recognise import recognise
-from jaxsens.incremental.trace import Prepare, Trace, trace, value_of
+from jaxsens.incremental.trace import Prepare, Trace, equations_of, flatten, value_of
+from jaxsens.incremental.unrolling import unroll_layers
 from jaxsens.incremental.values import Value
 from jaxsens.perturbations.grids import Grid
 
@@ -49,11 +53,14 @@ class Program:
       trace: the model as a function of flat arguments, for a batch of one example.
       edited_input: the number of the input that is edited.
       position_groups: all positions, in groups.
+      shared: the numbers of values that all examples share: parameters, those of single layers that
+        stand in a stack, and large constants.
     """
 
     trace: Trace
     edited_input: int
     position_groups: tuple[PositionGroup, ...]
+    shared: frozenset[int]
 
     def clean(self, params: Any, x: Array, context: Any) -> "CleanValues":
         """All values of the model for one unedited example, and what rules prepare of them."""
@@ -185,6 +192,56 @@ def make_program(
       platform: cpu, gpu or tpu.
       num_position_groups: into how many groups to cut positions.
     """
+    flat, leaves = _of_one(apply_fn, params, x, context)
+    num_params = len(jax.tree.leaves(params))
+    closed = equations_of(flat, *leaves)
+    written_out = unroll_layers(closed, num_params, is_marked)
+    traced = recognise(flatten(without_unneeded(written_out), platform=platform, is_mark=is_marked))
+    shared = {*traced.inputs[:num_params], *traced.constants}
+    if written_out is not closed:
+        reached = traced.dependents(traced.inputs[num_params:])
+        made = {number for each in traced.operations for number in each.outputs}
+        shared |= made - reached
+    groups = _position_groups(grid, x, num_position_groups)
+    return Program(traced, traced.inputs[num_params], groups, frozenset(shared))
+
+
+def in_position_groups(program: Program, grid: Grid, x: Any, num: int) -> Program:
+    """The same model with its positions cut into another number of groups.
+
+    Args:
+      program: the model.
+      grid: where windows lie.
+      x: one example, or its shape.
+      num: of groups.
+    """
+    return replace(program, position_groups=_position_groups(grid, x, num))
+
+
+def _position_groups(grid: Grid, x: Any, num: int) -> tuple[PositionGroup, ...]:
+    layout = _input_layout(grid, tuple(x.shape))
+    parts = np.array_split(np.arange(layout.num_positions), num)
+    return tuple(PositionGroup(part, _of_positions(layout, part)) for part in parts)
+
+
+def count_whole_pass(apply_fn: Callable, params: Any, x: Any, context: Any, platform: str) -> float:
+    """Operations of one forward pass of the model as it is, but for those on parameters alone.
+
+    The arguments are those of `make_program`.
+    """
+    flat, leaves = _of_one(apply_fn, params, x, context)
+    traced = flatten(equations_of(flat, *leaves), platform=platform, is_mark=is_folded)
+    (output,) = traced.outputs
+
+    def forward(*arguments: Array) -> Array:
+        return value_of(traced.values(arguments, lambda *_: None), output)
+
+    jaxpr = jax.make_jaxpr(forward)(*leaves).jaxpr
+    return flops.count_from(jaxpr, jaxpr.invars[len(jax.tree.leaves(params)) :])
+
+
+def _of_one(apply_fn: Callable, params: Any, x: Any, context: Any) -> tuple[Callable, list[Any]]:
+    """A model as a function of flat arguments for a batch of one, and their shapes."""
     one = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape), a.dtype), (x, context))
     leaves, tree = jax.tree.flatten((as_shapes(params), *one))
 
@@ -192,14 +249,7 @@ def make_program(
         params, x, context = jax.tree.unflatten(tree, arguments)
         return apply_fn(params, x, *context)
 
-    traced = recognise(trace(flat, *leaves, platform=platform, is_mark=is_marked))
-    layout = _input_layout(grid, tuple(x.shape))
-    parts = np.array_split(np.arange(layout.num_positions), num_position_groups)
-    return Program(
-        traced,
-        traced.inputs[len(jax.tree.leaves(params))],
-        tuple(PositionGroup(part, _of_positions(layout, part)) for part in parts),
-    )
+    return flat, leaves
 
 
 def as_shapes(tree: Any) -> Any:

@@ -2,14 +2,14 @@
 
 Calls (jit, remat, custom derivatives) are replaced by what they call, and a choice by platform by
 its branch. Calls of a marked function (`jaxsens.attention`) stay as they are: they have a rule of
-their own.
+their own. Attention whose projections are folded is taken apart (`folded_attention`).
 
 Assumption: the function is pure. What it does besides giving its results happens once, when it is
 traced.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 
 from jaxsens.core.constants import with_unfoldable_constants
 from jaxsens.core.jaxprs import bind, equations
+from jaxsens.incremental.folded_attention import is_folded, separately
 
 #: Parameters of an equation under which the function it calls may stand.
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
@@ -83,7 +84,8 @@ class Trace:
       outputs: its results.
       num_values: how many values there are.
       avals: shapes and dtypes of what operations give and of inputs, by their numbers.
-      platform: whose branch was taken where the function has one for each.
+      platform: whose branch was taken where the function has one for each; None where it has them
+        all still.
     """
 
     operations: tuple[Operation, ...]
@@ -91,7 +93,7 @@ class Trace:
     outputs: tuple[Operand, ...]
     num_values: int
     avals: dict[int, Any]
-    platform: str
+    platform: str | None
 
     def dependents(self, numbers: Iterable[int]) -> set[int]:
         """The numbers of the values that depend on some, these included."""
@@ -155,7 +157,7 @@ def value_of(values: Mapping[int, Any] | Sequence[Any], operand: Operand) -> Any
     return operand.value if isinstance(operand, Constant) else values[operand]
 
 
-def trace(function: Callable, *arguments: Any, platform: str, is_mark: IsMark) -> Trace:
+def trace(function: Callable, *arguments: Any, platform: str | None, is_mark: IsMark) -> Trace:
     """Traces a function of flat arguments.
 
     Args:
@@ -163,6 +165,15 @@ def trace(function: Callable, *arguments: Any, platform: str, is_mark: IsMark) -
       arguments: arrays or their shapes.
       platform: whose branch is taken where the function has one for each.
       is_mark: whether a call is an operation by itself.
+    """
+    return flatten(equations_of(function, *arguments), platform=platform, is_mark=is_mark)
+
+
+def equations_of(function: Callable, *arguments: Any) -> ClosedJaxpr:
+    """The same, as JAX writes it.
+
+    Raises:
+      UnmappableError: it cannot be traced, or not be mapped.
     """
     try:
         closed = jax.make_jaxpr(function)(*arguments)
@@ -175,20 +186,46 @@ def trace(function: Callable, *arguments: Any, platform: str, is_mark: IsMark) -
                 f"{equation.primitive.name} would see other axes than a batch has; "
                 "vmap_method='sequential' lets it be mapped"
             )
-    return flatten(closed, platform=platform, is_mark=is_mark)
+    return closed
 
 
-def flatten(closed: ClosedJaxpr, *, platform: str, is_mark: IsMark) -> Trace:
-    """A traced function as a flat list of operations; the arguments are those of `trace`."""
-    flat = _Flattener(platform, is_mark)
+def flatten(
+    closed: ClosedJaxpr, *, platform: str | None, is_mark: IsMark, kept: Collection[str] = ()
+) -> Trace:
+    """A traced function as a flat list of operations.
+
+    Args:
+      closed: the function.
+      platform: whose branch is taken where the function has one for each; None leaves them all.
+      is_mark: whether a call is an operation by itself.
+      kept: primitives whose calls are operations by themselves too.
+    """
+    flat = _Flattener(platform, is_mark, kept)
     inputs = tuple(flat.number(atom.aval) for atom in closed.jaxpr.invars)
     outputs = flat.add(closed.jaxpr, [Constant(c) for c in closed.consts], inputs)
     return Trace(tuple(flat.operations), inputs, tuple(outputs), flat.count, flat.avals, platform)
 
 
+def called_function(equation: Any, is_mark: IsMark) -> tuple[Any, Sequence[Any]] | None:
+    """The function that an equation does nothing but call, and what that closes over.
+
+    Args:
+      equation: of a traced function.
+      is_mark: whether a call is an operation by itself, and so no such equation.
+    """
+    params = equation.params
+    avals = [atom.aval for atom in equation.invars]
+    if equation.primitive.name not in _CALLS or is_mark(
+        str(params.get("name")), avals, len(equation.outvars)
+    ):
+        return None
+    called = next(params[key] for key in _CALLED if key in params)
+    return getattr(called, "jaxpr", called), getattr(called, "consts", ())
+
+
 class _Flattener:
-    def __init__(self, platform: str, is_mark: IsMark):
-        self.platform, self.is_mark = platform, is_mark
+    def __init__(self, platform: str | None, is_mark: IsMark, kept: Collection[str]):
+        self.platform, self.is_mark, self.kept = platform, is_mark, kept
         self.operations: list[Operation] = []
         self.avals: dict[int, Any] = {}
         self.count = 0
@@ -215,15 +252,18 @@ class _Flattener:
 
     def _equation(self, equation: Any, operands: list[Operand]) -> Sequence[Operand]:
         name, params = equation.primitive.name, equation.params
-        if name in _CALLS:
-            called = next(params[key] for key in _CALLED if key in params)
-            jaxpr, consts = getattr(called, "jaxpr", called), getattr(called, "consts", ())
+        if name in _CALLS and name not in self.kept:
+            called = called_function(equation, self.is_mark)
             called_as = str(params.get("name"))
-            avals = [atom.aval for atom in equation.invars]
-            if self.is_mark(called_as, avals, len(equation.outvars)):
+            if called is None:
                 return self._keep(equation, operands, called_as)
+            jaxpr, consts = called
+            avals = [atom.aval for atom in equation.invars]
+            if is_folded(called_as, avals, len(equation.outvars)):
+                separate = jax.make_jaxpr(separately(called_as))(*avals)
+                jaxpr, consts = separate.jaxpr, separate.consts
             return self.add(jaxpr, [Constant(c) for c in consts], operands)
-        if name == "cond" and params.get("branches_platforms"):
+        if name == "cond" and params.get("branches_platforms") and self.platform is not None:
             branch = params["branches"][_branch(params["branches_platforms"], self.platform)]
             return self.add(branch.jaxpr, [Constant(c) for c in branch.consts], operands[1:])
         return self._keep(equation, operands, name)

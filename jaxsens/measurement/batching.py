@@ -74,7 +74,7 @@ class BatchPlan:
       chunk: examples given to a call (the last call may use fewer of them).
       group: examples that go through the model together.
       block: how many edits of each of them go through the model together: (position, sample)
-        pairs or, with reuse, positions with all their samples.
+        pairs, and the example itself as one more; with reuse, positions with all their samples.
       num_position_groups: into how many groups of consecutive positions reuse cuts an example; 0
         for whole forward passes.
       samples: with reuse, samples of a position that go through the model together.

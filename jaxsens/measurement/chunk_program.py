@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens import incremental
 from jaxsens.core import runtime
+from jaxsens.core.jaxprs import bytes_of
 from jaxsens.core.runtime import REPLICATED, SPLIT
 from jaxsens.measurement.arguments import shapes
 from jaxsens.measurement.batching import BatchPlan
@@ -83,29 +84,48 @@ def device_totals(spec, plan, platform, params, x, context, examples, probes, nu
 
 
 def _group_totals(spec, block, params, x, context, examples, _, key, pool):
-    """Totals of a few examples: the clean outputs once, then the edits block by block."""
+    """Totals of a few examples, whose edits go through the model block by block.
+
+    The examples themselves stand behind their last edit, so that the model is compiled once, if
+    the outputs of all edits, which wait for those then, take no more than the inputs of a block.
+    """
     g, samples = x.shape[0], spec.num_samples
     num_positions = spec.perturbation.num_positions(x.shape[1:])
     num_pairs = num_positions * samples
-    num_blocks = -(-num_pairs // block)
-    pairs = jnp.minimum(jnp.arange(num_blocks * block), num_pairs - 1).reshape(num_blocks, block)
-    clean = spec.apply_fn(params, x, *context)
     repeated = jax.tree.map(lambda values: jnp.repeat(values, block, axis=0), context)
+    output = jax.eval_shape(spec.apply_fn, params, x, *context)
+    one_input, one_output = (bytes_of(each) // g for each in (x, output))
+    is_clean_apart = -(-(num_pairs + 1) // block) * one_output > one_input
 
-    def block_changes(pairs):
+    def block_outputs(pairs):
         def edited(x_i, i):
-            return jax.vmap(
-                lambda j: spec.edited_input(key, x_i, i, j // samples, j % samples, pool)
-            )(pairs)
+            def of_pair(pair):
+                j = jnp.minimum(pair, num_pairs - 1)
+                new = spec.edited_input(key, x_i, i, j // samples, j % samples, pool)
+                return new if is_clean_apart else jnp.where(pair < num_pairs, new, x_i)
+
+            return jax.vmap(of_pair)(pairs)
 
         inputs = jax.vmap(edited)(x, examples)
         outputs = spec.apply_fn(params, inputs.reshape(g * block, *x.shape[1:]), *repeated)
-        outputs = outputs.reshape(g, block, *clean.shape[1:])
+        return outputs.reshape(g, block, *output.shape[1:])
+
+    def changes_of(clean, outputs):
         return jax.vmap(jax.vmap(spec.change, (None, 0)))(clean, outputs)
 
-    changes = jnp.moveaxis(lax.map(block_changes, pairs), 0, 1)
-    changes = changes.reshape(g, num_blocks * block)[:, :num_pairs]
-    return (changes.reshape(g, num_positions, samples).sum(axis=2),)
+    def in_blocks(function, num):
+        pairs = jnp.arange(-(-num // block) * block).reshape(-1, block)
+        by_block = jnp.moveaxis(lax.map(function, pairs), 0, 1)
+        return by_block.reshape(g, -1, *by_block.shape[3:])
+
+    if is_clean_apart:
+        clean = spec.apply_fn(params, x, *context)
+        changes = in_blocks(lambda pairs: changes_of(clean, block_outputs(pairs)), num_pairs)
+    else:
+        outputs = in_blocks(block_outputs, num_pairs + 1)
+        changes = changes_of(outputs[:, num_pairs], outputs[:, :num_pairs])
+    changes = changes[:, :num_pairs].reshape(g, num_positions, samples)
+    return (changes.sum(axis=2),)
 
 
 def _incremental_totals(spec, plan, platform, params, x, context, examples, probes, key, pool):

@@ -13,13 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, PRNGKeyArray, Shaped
 
 from jaxsens.core import runtime
-from jaxsens.core.jaxprs import equations
+from jaxsens.core.jaxprs import coarsest_rounding, equations
 from jaxsens.measurement.jobs import ApplyFn, MeasurementJob, MeasurementSpec
 from jaxsens.measurement.metrics import label_flip
 from jaxsens.measurement.whole_passes import batch_of, batch_outputs, disagreement, outputs_of
@@ -144,11 +143,6 @@ def _passed(apply_fn: Callable, leaves: tuple, treedef: Any, sizes: tuple) -> li
 def _traced(apply_fn: Callable, leaves: tuple, treedef: Any, batch: int) -> _Traced:
     closed = _jaxpr(apply_fn, leaves, treedef, batch)
     found = list(equations(closed.jaxpr))
-    dtypes = {
-        out.aval.dtype for each in found for out in each.outvars if hasattr(out.aval, "dtype")
-    }
-    floats = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.inexact)]
-    rounding = max((float(jnp.finfo(dtype).eps) for dtype in floats), default=0.0)
     operations = [
         (each.primitive.name, *map(_number, each.invars))
         for each in found
@@ -156,6 +150,7 @@ def _traced(apply_fn: Callable, leaves: tuple, treedef: Any, batch: int) -> _Tra
     ]
     constants = [("constant", _number(each)) for each in closed.consts]
     arrays = tuple(each for each in closed.consts if np.ndim(each))
+    rounding = coarsest_rounding(closed.jaxpr)
     return _Traced(tuple(map(str, operations + constants)), rounding, arrays)
 
 

@@ -247,7 +247,7 @@ class MeasurementJob:
     def _plan(self) -> BatchPlan:
         num_positions, samples = self.mask.shape[1], self.spec.num_samples
         if self.reuse is None:
-            return make_plan(self.max_batch, num_positions * samples)
+            return make_plan(self.max_batch, num_positions * samples + 1)
         num_concurrent = runtime.num_concurrent_calls(self.mesh)
         at_once = self.mesh.size * jax.process_count() * num_concurrent
         return make_reuse_plan(

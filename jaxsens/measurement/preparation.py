@@ -14,6 +14,7 @@ from jaxsens.measurement import arguments, lookups, metrics, model_arguments
 from jaxsens.measurement.batching import device_budget, max_batch_within, to_compile
 from jaxsens.measurement.independence import check_independence
 from jaxsens.measurement.jobs import ApplyFn, MeasurementJob, MeasurementSpec, ProgressCallback
+from jaxsens.measurement.needed_model import needed_model
 from jaxsens.measurement.reuse import choose_draw_reuse, choose_reuse
 from jaxsens.measurement.stored import StoredExamples
 from jaxsens.perturbations.perturbation import Perturbation
@@ -89,11 +90,13 @@ def prepare_job(
     budget = device_budget(chunk_bytes, mesh, params)
     shapes = arguments.shapes(inputs)
     apply_fn = to_compile(apply_fn, params, shapes)
-    spec = MeasurementSpec(apply_fn, perturbation, metric, samples, exact)
+    placed = runtime.place(params, mesh, runtime.REPLICATED)
     with jax.default_matmul_precision(precision):
+        apply_fn = needed_model(apply_fn, placed, inputs, mesh)
+        spec = MeasurementSpec(apply_fn, perturbation, metric, samples, exact)
         job = MeasurementJob(
             spec=spec,
-            params=runtime.place(params, mesh, runtime.REPLICATED),
+            params=placed,
             x=x,
             context=context,
             mask=mask,
@@ -102,7 +105,14 @@ def prepare_job(
             mesh=mesh,
             max_batch=max_batch_within(budget.widest, apply_fn, params, shapes),
             reuse=choose_reuse(
-                incremental, spec, params, shapes, platform, budget, samples * edits_per_sample
+                incremental,
+                spec,
+                params,
+                shapes,
+                platform,
+                budget,
+                samples * edits_per_sample,
+                len(x),
             ),
             progress=progress,
             draw_reuse=choose_draw_reuse(incremental, spec, params, shapes, platform, budget)

@@ -30,6 +30,7 @@ def choose_reuse(
     platform: str,
     budget: ByteBudget,
     num_edits: int,
+    num_examples: int,
 ) -> Reuse | None:
     """How clean values are reused, or None for whole forward passes.
 
@@ -41,6 +42,7 @@ def choose_reuse(
       platform: cpu, gpu or tpu.
       budget: the bytes of one call.
       num_edits: of each position, which share what depends on the position alone.
+      num_examples: n; of few examples positions are cut into fewer groups, each a program more.
     """
     if incremental is False:
         return None
@@ -49,7 +51,10 @@ def choose_reuse(
     if incremental == "auto" and table_size(grid, x.shape) > _LARGEST_TABLE:
         return None
     try:
-        costs = count_costs(spec.apply_fn, params, x, tuple(context), grid, num_edits, platform)
+        costs = count_costs(
+            spec.apply_fn, params, x, tuple(context), grid, num_edits, platform,
+            num_examples=num_examples,
+        )  # fmt: skip
     except Exception as error:
         refuse_reuse(error, is_required=incremental is True)
         return None

@@ -286,7 +286,7 @@ def test_torch_finds_the_same_sensitivity(torch_reference, name):
         assert abs(compare.z_score(theirs, ours, work.num_samples)) < 4
 
 
-@pytest.mark.parametrize("name", ["cnn", "vit", "resnet18", "convmixer", "roberta"])
+@pytest.mark.parametrize("name", ["cnn", "vit", "convmixer", "roberta"])
 def test_edits_vmapped_in_torch_flip_as_in_a_batch(torch_reference, name):
     work = workload(name)
     batched, vmapped = (

@@ -1,11 +1,14 @@
 """All models of the project: incremental evaluation finds the same flips and the same outputs."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxsens import Gaussian, Patches, Perturbation, Resample, Tokens, explain, sensitivity
+from jaxsens.incremental import count_costs
 from jaxsens.models import (
     CNN,
     GPT2,
@@ -124,6 +127,11 @@ def test_order_in_time_is_used():
     found = explain(apply_fn, variables, x, noise, context=mask)
     assert found.num_position_groups > 1
     assert found.incremental < 0.7 * found.plain
+    one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), (x, (mask,)))
+    counted = functools.partial(count_costs, apply_fn, variables, *one, Tokens(), 5, "cpu")
+    # Each group is compiled by itself, which few examples do not repay.
+    groups = [counted(num_examples=num).num_position_groups for num in (1, 10**8, None)]
+    assert groups == [1, found.num_position_groups, found.num_position_groups]
 
 
 def test_what_gains_nothing_takes_whole_passes():

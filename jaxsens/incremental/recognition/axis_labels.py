@@ -1,8 +1,9 @@
 """What the axes of attention's arrays are, followed from operation to operation.
 
 An axis of q · k is one of heads, or comes from its left or its right operand. Which of these two
-has the queries and which the tokens shows in the softmax. An axis of length 1 has no label: it may
-come and go.
+has the queries and which the tokens shows in the softmax. Where several heads of queries share one
+of keys, queries have one axis more, of the heads in a group. An axis of length 1 has no label: it
+may come and go.
 """
 
 import math
@@ -18,6 +19,8 @@ AxisLabel = Any
 AxisLabels = tuple[AxisLabel, ...]
 
 LEFT, RIGHT, HEAD = "left", "right", "head"
+#: Heads of queries that share one of keys and values.
+GROUP = "group"
 #: Features that q · k sums over, and those of values.
 PRODUCT, VALUE = "product", "value"
 #: An axis along which nothing changes.
@@ -37,11 +40,31 @@ def of_product(shapes: Sequence[Shape], dims: Any) -> tuple[list[AxisLabels], Ax
         for kind, axes in ((PRODUCT, contract[side]), (HEAD, batch[side])):
             for number, axis in enumerate(axes):
                 labels[axis] = (kind, number)
-        labels = [None if n == 1 else label for label, n in zip(labels, shape, strict=True)]
-        if labels.count(free) > 1:
-            return None
-        sides.append(tuple(labels))
-    return sides, _result(sides, dims)
+        sides.append([None if n == 1 else label for label, n in zip(labels, shape, strict=True)])
+    grouped = _with_group(shapes, sides)
+    return None if grouped is None else (grouped, _result(grouped, dims))
+
+
+def _with_group(shapes: Sequence[Shape], sides: Sequence[list[AxisLabel]]) -> list | None:
+    """One free axis on each side, and on one of them perhaps one more, of a group of heads."""
+    free = [
+        [axis for axis, label in enumerate(labels) if label == side]
+        for labels, side in zip(sides, (LEFT, RIGHT), strict=True)
+    ]
+    nums = [len(axes) for axes in free]
+    if max(nums) > 2 or (max(nums) == 2 and min(nums) != 1):
+        return None
+    if max(nums) == 2:
+        side = nums.index(2)
+        (other,) = free[1 - side]
+        length = shapes[1 - side][other]
+        # Of the two, queries are most often as many as tokens, or else more than heads.
+        queries = max(
+            free[side], key=lambda axis: (shapes[side][axis] == length, shapes[side][axis])
+        )
+        (group,) = {*free[side]} - {queries}
+        sides[side][group] = (GROUP, 0)
+    return [tuple(labels) for labels in sides]
 
 
 def _result(sides: Sequence[AxisLabels], dims: Any) -> AxisLabels:
@@ -71,13 +94,14 @@ def of_weighted_sum(
       dims: the product's dimension numbers.
       side: which operand the weights are.
       tokens: the label of the axis that the softmax is over.
-      heads: the labels of heads.
+      heads: the labels of heads that queries, keys and values have.
 
     Returns:
       None if the product is not, head by head, the sum over tokens.
     """
     contract, batch = (dims[0][side], dims[0][1 - side]), (dims[1][side], dims[1][1 - side])
     free = {label for a, label in enumerate(weights) if a not in (*contract[0], *batch[0])}
+    free -= {*groups(free)}
     queries = RIGHT if tokens == LEFT else LEFT
     if (
         {weights[axis] for axis in contract[0]} - {None} != {tokens}
@@ -129,6 +153,11 @@ def heads(labels: Iterable[AxisLabel]) -> list[AxisLabel]:
     return _of_kind(labels, HEAD)
 
 
+def groups(labels: Iterable[AxisLabel]) -> list[AxisLabel]:
+    """The axes of heads in a group among some labels."""
+    return _of_kind(labels, GROUP)
+
+
 def _of_kind(labels: Iterable[AxisLabel], kind: str) -> list[AxisLabel]:
     return sorted(label for label in labels if isinstance(label, tuple) and label[0] == kind)
 
@@ -140,15 +169,30 @@ def order(labels: AxisLabels, wanted: Sequence[AxisLabel]) -> tuple[int, ...]:
 
 
 def heads_view(
-    shape: Shape, labels: AxisLabels, tokens: AxisLabel, heads: Sequence[AxisLabel], kind: str
+    shape: Shape,
+    labels: AxisLabels,
+    tokens: AxisLabel,
+    heads: Sequence[AxisLabel],
+    kind: str,
+    repeats: int = 1,
 ) -> HeadsView:
-    """The view of an array with these labels, whose features are of that kind."""
+    """The view of an array with these labels.
+
+    Args:
+      shape: of the array.
+      labels: of its axes.
+      tokens: the label of the axis of tokens.
+      heads: the labels of heads; the array may lack some.
+      kind: of its features.
+      repeats: how many heads of queries share one of the array's.
+    """
     features = _of_kind(labels, kind)
     lengths = dict(zip(labels, shape, strict=True))
     return HeadsView(
         shape,
         order(labels, [tokens, *heads, *features]),
         labels.index(tokens) if tokens in labels else None,
-        math.prod(lengths[head] for head in heads),
+        math.prod(lengths[head] for head in heads if head in lengths),
         math.prod(lengths[feature] for feature in features),
+        repeats,
     )

@@ -7,6 +7,7 @@ to a softmax over tokens, or something on the way is used elsewhere.
 """
 
 import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,8 +25,10 @@ from jaxsens.incremental.recognition.written_attention import (
 )
 from jaxsens.incremental.trace import Constant, Operand, Operation, Trace
 
-#: Lower precision would show in sums over all tokens but the edited ones.
+#: Of the softmax. Lower precision would show in sums over all tokens but the edited ones.
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+#: Of queries, keys, values, logits before the softmax, and weights after it.
+_ROUNDED = (*_DTYPES, np.dtype(jnp.bfloat16), np.dtype(np.float16))
 
 
 @dataclass(frozen=True)
@@ -67,15 +70,14 @@ class AttentionMatch:
         shapes = [_aval(trace, operand).shape for operand in first.inputs]
         labels = axis_labels.of_product(shapes, first.params["dimension_numbers"])
         match = None if labels is None else cls(trace, first, *labels)
-        return match if match is not None and match._has_one_dtype(first) else None
+        return match if match is not None and match._has_dtypes(first) else None
 
-    def _has_one_dtype(self, operation: Operation) -> bool:
-        """Whether results and floating-point operands have the dtype of the logits."""
-        dtype = self.trace.avals[self.product].dtype
+    def _has_dtypes(self, operation: Operation, allowed: Sequence[Any] = _ROUNDED) -> bool:
+        """Whether results and floating-point operands have allowed dtypes."""
         inputs = [_aval(self.trace, each).dtype for each in operation.inputs]
         results = [self.trace.avals[each].dtype for each in operation.outputs]
         floats = [each for each in inputs if jnp.issubdtype(each, jnp.inexact)]
-        return dtype in _DTYPES and all(each == dtype for each in (*floats, *results))
+        return all(each in allowed for each in (*floats, *results))
 
     def completes(self, users: dict[int, list[int]]) -> bool:
         """Whether all that is made of the logits ends in one product of weights and values."""
@@ -90,9 +92,14 @@ class AttentionMatch:
             self.indices.append(index)
             if operation.name == "dot_general":
                 is_last = set(left) <= {index}
-                return is_last and self._has_one_dtype(operation) and self._ends_with(operation)
+                return is_last and self._has_dtypes(operation) and self._ends_with(operation)
             stage = self._stage_after(operation)
-            if stage is None or not self._has_one_dtype(operation):
+            if stage is None:
+                return False
+            is_outside = stage.name == "logits" or (
+                stage.name == "weights" and operation.name != "div"
+            )
+            if not self._has_dtypes(operation, _ROUNDED if is_outside else _DTYPES):
                 return False
             (number,) = operation.outputs
             self.stages[number] = stage
@@ -163,6 +170,8 @@ class AttentionMatch:
         if None not in stages or stage is None or stage.name != "weights":
             return False
         self.side, self.tokens = stages.index(stage), stage.tokens
+        if axis_labels.groups(self.sides[1 - self._side_of_queries]):
+            return False
         values = _aval(self.trace, last.inputs[1 - self.side]).shape
         labels = axis_labels.of_weighted_sum(
             stage.labels, values, last.params["dimension_numbers"], self.side, self.tokens,
@@ -187,23 +196,29 @@ class AttentionMatch:
         """What a complete match has found."""
         of_q, tokens = self._side_of_queries, self.tokens
         queries = (LEFT, RIGHT)[of_q]
-        heads, (q, k, v), (out,) = (
-            axis_labels.heads(self.sides[0]), self.operands(), self.last.outputs
-        )  # fmt: skip
+        (q, k, v), (out,) = self.operands(), self.last.outputs
+        groups = axis_labels.groups(self.sides[of_q])
+        heads = [*axis_labels.heads(self.sides[0]), *groups]
+        q_shape = _aval(self.trace, q).shape
+        repeats = math.prod(q_shape[self.sides[of_q].index(label)] for label in groups)
 
-        def view(operand: Operand, labels: AxisLabels, of: AxisLabel, kind: str) -> HeadsView:
-            return axis_labels.heads_view(_aval(self.trace, operand).shape, labels, of, heads, kind)
+        def view(
+            operand: Operand, labels: AxisLabels, of: AxisLabel, kind: str, repeats: int = 1
+        ) -> HeadsView:
+            shape = _aval(self.trace, operand).shape
+            return axis_labels.heads_view(shape, labels, of, heads, kind, repeats)
 
         views = (
             view(q, self.sides[of_q], queries, axis_labels.PRODUCT),
-            view(k, self.sides[1 - of_q], tokens, axis_labels.PRODUCT),
-            view(v, self.v_labels, tokens, axis_labels.VALUE),
+            view(k, self.sides[1 - of_q], tokens, axis_labels.PRODUCT, repeats),
+            view(v, self.v_labels, tokens, axis_labels.VALUE, repeats),
             view(out, self.out_labels, queries, axis_labels.VALUE),
         )
         order = axis_labels.order(self.stages[self.final].labels, [*heads, queries, tokens])
         shape = (views[0].heads, views[0].length, views[1].length)
         aval = self.trace.avals[self.product]
-        logits = LogitChain(self.product, aval, tuple(self.chain), self.final, order, shape)
+        dtype = self.trace.avals[self.final].dtype
+        logits = LogitChain(self.product, aval, tuple(self.chain), self.final, dtype, order, shape)
         return WrittenAttention(*views, logits)
 
 

@@ -11,22 +11,17 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from jaxsens.incremental.attention_masks import AffineMask
 from jaxsens.incremental.attention_operation import AttentionKind
-from jaxsens.incremental.recognition.known_values import KnownValues
+from jaxsens.incremental.recognition.causality import is_causal, looks_causal
+from jaxsens.incremental.recognition.known_masks import KnownMasks
 from jaxsens.incremental.recognition.matching import AttentionMatch
 from jaxsens.incremental.recognition.written_attention import CAUSAL_NAME, NAME, PARAM
 from jaxsens.incremental.trace import Operation, Trace, evaluate
 
-#: At or below `_HIDDEN` a logit has no weight beside one above `_SEEN`.
-_HIDDEN, _SEEN = -1e30, -1e20
-
 
 def recognise(trace: Trace) -> Trace:
     """The same function, with one operation for each attention that it writes out."""
-    users, known = _users(trace), KnownValues(trace)
+    users, known = _users(trace), KnownMasks(trace)
     operations: dict[int, Operation] = dict(enumerate(trace.operations))
     for index, operation in enumerate(trace.operations):
         match = AttentionMatch.start(trace, operation) if operation.name == "dot_general" else None
@@ -53,16 +48,19 @@ def _users(trace: Trace) -> dict[int, list[int]]:
     return users
 
 
-def _merged(parts: tuple[Operation, ...], match: AttentionMatch, known: KnownValues) -> Operation:
+def _merged(parts: tuple[Operation, ...], match: AttentionMatch, known: KnownMasks) -> Operation:
     """One operation for all these."""
     written = match.written_attention()
     own = {number for part in parts for number in part.outputs}
     of_chain = [operand for part in written.logits.chain for operand in part.inputs]
     others = [each for each in dict.fromkeys(n for n in of_chain if isinstance(n, int))
               if each not in own]  # fmt: skip
-    mask = known.mask(written.logits, others)
-    causal = mask is not None and _is_causal(mask, written.logits.shape)
-    written = replace(written, mask=mask, kind=AttentionKind(causal=causal))
+    mask, shape = known.mask(written.logits, others), written.logits.shape
+    is_sure = mask is not None and is_causal(mask, shape)
+    masks = known.tried(written.logits, others) if mask is None else [mask]
+    causal = is_sure or any(looks_causal(each, shape) for each in masks)
+    kind = AttentionKind(causal=causal)
+    written = replace(written, mask=mask, kind=kind, is_sure=is_sure or not causal)
     inputs, outputs = (*match.operands(), *others), parts[-1].outputs
 
     def apply(*values: Any) -> list[Any]:
@@ -72,15 +70,3 @@ def _merged(parts: tuple[Operation, ...], match: AttentionMatch, known: KnownVal
 
     name = CAUSAL_NAME if causal else NAME
     return Operation(name, apply, {PARAM: written}, inputs, outputs, parts[-1].prepared, parts)
-
-
-def _is_causal(mask: AffineMask, shape: tuple[int, int, int]) -> bool:
-    """Whether every query sees something, and nothing that is later than itself."""
-    if shape[1] != shape[2]:
-        return False
-    scale, offset = (np.broadcast_to(np.asarray(a), shape) for a in (mask.scale, mask.offset))
-    later = np.triu(np.ones(shape[1:], bool), 1)
-    hidden = ((scale == 0) & (offset <= _HIDDEN)) | (offset == -np.inf)
-    # A query that sees nothing takes the mean of all tokens, later ones too.
-    sees = (~later & (offset > _SEEN)).any(axis=-1)
-    return bool(hidden[:, later].all() and sees.all())

@@ -3,11 +3,14 @@
 Whatever a model does to its logits between q · k and their softmax is affine in them, entry by
 entry: scales, biases, masks with a fill. So it is scale · logits + offset, of any block of logits
 too. A chain that mixes entries would be wrong here; `matching` takes none.
+
+All of it is computed in the numbers of the softmax. Where a model rounds queries, keys, values,
+logits or weights to coarser ones, a sum differs from the model's by such rounding.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +20,7 @@ from jaxtyping import Array, Float
 from jaxsens.core.constants import unfoldable
 from jaxsens.incremental.attention_masks import AffineMask
 from jaxsens.incremental.attention_operation import AttentionKind
+from jaxsens.incremental.recognition.causality import Causality, causality_of
 from jaxsens.incremental.rules import attention_rule
 from jaxsens.incremental.rules.rule_call import RuleCall, rule
 from jaxsens.incremental.trace import Operation, evaluate
@@ -31,8 +35,9 @@ class HeadsView:
       shape: of the array.
       order: its axes: those of length 1, tokens, heads, features.
       tokens: which axis tokens are; None for a single one.
-      heads: h, over all axes of heads.
+      heads: over all axes of heads.
       features: e, over all axes of features.
+      repeats: how many heads of queries share one of these; h is as many times their number.
     """
 
     shape: tuple[int, ...]
@@ -40,6 +45,7 @@ class HeadsView:
     tokens: int | None
     heads: int
     features: int
+    repeats: int = 1
 
     @property
     def length(self) -> int:
@@ -48,31 +54,37 @@ class HeadsView:
 
     def to_heads(self, array: Array) -> Float[Array, "1 _ h e"]:
         """The array, or a window of its tokens, as (1, tokens, h, e)."""
-        return array.transpose(self.order).reshape(1, -1, self.heads, self.features)
+        array = array.transpose(self.order).reshape(1, -1, self.heads, self.features)
+        return array if self.repeats == 1 else jnp.repeat(array, self.repeats, axis=2)
 
     def from_heads(self, array: Float[Array, "1 _ h e"]) -> Array:
-        """The way back."""
+        """The way back, of an array whose heads are not shared."""
         lengths = [array.shape[1] if a == self.tokens else self.shape[a] for a in self.order]
         return array.reshape(lengths).transpose(np.argsort(self.order))
 
-    def value_to_heads(self, value: Value) -> Value | None:
+    def value_to_heads(self, value: Value, dtype: Any) -> Value | None:
         """An edited array as (1, tokens, h, e); None if more of it is edited than some tokens."""
         if isinstance(value, Clean):
-            return Clean(self.to_heads(value.value))
+            return Clean(self.to_heads(value.value).astype(dtype))
         if not isinstance(value, Windowed) or value.layout.axes != (self.tokens,):
             return None
-        clean = self.to_heads(value.clean)
+        clean = self.to_heads(value.clean).astype(dtype)
         layout = value.layout.with_axes(clean.shape, [None, self.tokens, None, None])
-        return value.like(clean, layout, self.to_heads(value.given))
+        if value.clean.dtype == dtype:
+            return value.like(clean, layout, self.to_heads(value.given))
+        # What a change makes of an entry is rounded as the model rounds it.
+        new = self.to_heads(value.new).astype(dtype)
+        return Windowed(clean, layout, value.position, new=new)
 
     def value_from_heads(self, value: Value, clean: Array) -> Value:
         """The way back, to what an edit makes of the clean array."""
         if isinstance(value, Dense):
-            return Dense(self.from_heads(value.value))
+            return Dense(self.from_heads(value.value).astype(clean.dtype))
         assert isinstance(value, Windowed)
         axes = [1 if axis == self.tokens else None for axis in range(len(self.shape))]
         layout = value.layout.with_axes(self.shape, axes)
-        return Windowed(clean, layout, value.position, new=self.from_heads(value.new))
+        new = self.from_heads(value.new).astype(clean.dtype)
+        return Windowed(clean, layout, value.position, new=new)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +96,7 @@ class LogitChain:
       aval: its shape and dtype.
       chain: what is done to it.
       final: the number of what the softmax takes.
+      dtype: of that, in which the rule computes.
       order: the axes of that: those of length 1, heads, queries, tokens.
       shape: (h, Q, T).
     """
@@ -92,6 +105,7 @@ class LogitChain:
     aval: Any
     chain: tuple[Operation, ...]
     final: int
+    dtype: Any
     order: tuple[int, ...]
     shape: tuple[int, int, int]
 
@@ -121,6 +135,7 @@ class WrittenAttention:
       logits: from q · k to the softmax.
       mask: the same as scale and offset, if they are known when the model is traced.
       kind: whether it is causal.
+      is_sure: whether that holds whatever the example, its mask and its logits are.
     """
 
     q: HeadsView
@@ -130,6 +145,7 @@ class WrittenAttention:
     logits: LogitChain
     mask: AffineMask | None = None
     kind: AttentionKind = AttentionKind()  # noqa: RUF009 - it is frozen
+    is_sure: bool = True
 
 
 #: The name of the parameter under which an operation holds it.
@@ -138,18 +154,34 @@ PARAM = "attention"
 NAME, CAUSAL_NAME = "attention (recognised)", "causal attention (recognised)"
 
 
-def prepare(operation: Operation, inputs: Sequence[Any]) -> attention_rule.Prepared:
+class Prepared(NamedTuple):
+    """What an edit needs of clean attention.
+
+    Attributes:
+      attention: heads first.
+      causality: of the example, if only that can tell whether its attention is causal.
+    """
+
+    attention: attention_rule.Prepared
+    causality: Causality | None
+
+
+def prepare(operation: Operation, inputs: Sequence[Any]) -> Prepared:
     """What the rule wants to know of the clean operands: q, k, v and those of the chain."""
     written: WrittenAttention = operation.params[PARAM]
     views = (written.q, written.k, written.v)
-    q, k, v = (view.to_heads(jnp.asarray(a)) for view, a in zip(views, inputs[:3], strict=True))
+    q, k, v = (
+        view.to_heads(jnp.asarray(a)).astype(written.logits.dtype)
+        for view, a in zip(views, inputs[:3], strict=True)
+    )
     # A mask that was known when the model was traced is a constant of the program.
     mask = jax.tree.map(unfoldable, written.mask)
     if mask is None:
         others = {number: a for number, a in zip(operation.inputs, inputs, strict=True)
                   if isinstance(number, int)}  # fmt: skip
         mask = AffineMask(*written.logits.scale_and_offset(others))
-    return attention_rule.prepare(q, k, v, mask)
+    causality = None if written.is_sure else causality_of(mask, q, k)
+    return Prepared(attention_rule.prepare(q, k, v, mask), causality)
 
 
 @rule(NAME, CAUSAL_NAME, prepare=prepare)
@@ -164,11 +196,17 @@ def written_attention(call: RuleCall) -> list[Value] | None:
     views = (written.q, written.k, written.v)
     inputs = []
     for view, value in zip(views, (q, k, v), strict=True):
-        as_heads = view.value_to_heads(value)
+        as_heads = view.value_to_heads(value, written.logits.dtype)
         if as_heads is None:
             return None
         inputs.append(as_heads)
     clean = call.clean[0]
-    call_with_heads = replace(call, inputs=inputs, clean=[written.out.to_heads(clean)])
+    of_heads = written.out.to_heads(clean).astype(written.logits.dtype)
+    prepared: Prepared = call.prepared
+    call_with_heads = replace(call, inputs=inputs, clean=[of_heads], prepared=prepared.attention)
     found = attention_rule.edited_attention(call_with_heads, written.kind, ())
-    return None if found is None else [written.out.value_from_heads(found, clean)]
+    if found is None:
+        return None
+    if prepared.causality is not None:
+        call.position.doubts.append(prepared.causality.is_in_doubt(inputs[1]))
+    return [written.out.value_from_heads(found, clean)]

@@ -5,7 +5,9 @@ k_j = W_K x_j and v_j = W_V x_j,
 
     q · k_j = (W_Kᵀ q) · x_j        Σ_j a_j v_j = W_V Σ_j a_j x_j,
 
-the same numbers for a fraction of the work.
+the same numbers for a fraction of the work. Outside of training, heads as wide as the tokens are
+served in a similar way (`jaxsens.incremental.folded_attention`). A training step multiplies in the
+order in which the formula is written.
 """
 
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxsens.incremental.attention_operation import Activation, as_weights, attention, masked
+from jaxsens.incremental.folded_attention import Projections, folded_attention, folding_saves
 from jaxsens.models.layers.basics import Dropout
 
 
@@ -87,7 +90,8 @@ def multi_head_attention(
       x: the tokens that are looked at.
       visible: which tokens of `x` each query may see, for m = n examples, or m = 1 for all alike.
       scale: what the logits q · k are multiplied by.
-      train: whether weights are dropped; then the rng stream "dropout" is needed.
+      train: whether this is a step of training, which drops weights; then the rng stream "dropout"
+        is needed.
     """
     width, inner, split = x.shape[-1], heads.num * heads.width, (heads.num, heads.width)
 
@@ -109,6 +113,14 @@ def multi_head_attention(
     if queries.shape[1] == 1:
         received = _from_tokens(q, x, key, value, weights)
         return jnp.einsum("nqhe,hed->nqd", received, out) + out_bias
+    is_softmax = heads.activation == "softmax"
+    if is_softmax and not train and folding_saves(x.shape[1], width, heads.width):
+        (w_q, b_q), (w_k, b_k), (w_v, b_v) = query, key, value
+        projections = Projections(w_q, b_q, w_k, b_k, w_v, b_v, out)
+        received = folded_attention(
+            queries, x, projections, visible=visible, scale=scale, causal=heads.causal
+        )
+        return received + out_bias
     k, v = _project(x, *key), _project(x, *value)
     if train and heads.dropout:
         given = weights(jnp.einsum("nqhe,nthe->nhqt", q, k))

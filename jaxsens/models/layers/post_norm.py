@@ -79,7 +79,8 @@ class Attention(nn.Module):
         seen = _visible(queries.shape[1], x.shape[1], causal=self.causal)
         if visible is not None:
             seen = seen & visible[:, None]
-        return multi_head_attention(heads, queries, x, seen, scale=scale, train=False)
+        # Trained and measured by the same call: in the order of products that training takes.
+        return multi_head_attention(heads, queries, x, seen, scale=scale, train=True)
 
 
 class FeedForward(nn.Module):

@@ -30,7 +30,7 @@ class Attention(nn.Module):
     head_dim: int = 64
 
     @nn.compact
-    def __call__(self, x: Float[Array, "n T d"]) -> Float[Array, "n T d"]:
+    def __call__(self, x: Float[Array, "n T d"], *, train: bool) -> Float[Array, "n T d"]:
         """The residual branch's output."""
         x = layer_norm()(x)
         heads = Heads(
@@ -43,7 +43,7 @@ class Attention(nn.Module):
         )
         visible = jnp.ones((1, x.shape[1], x.shape[1]), bool)
         scale = jnp.float32(self.head_dim**-0.5)
-        return multi_head_attention(heads, x, x, visible, scale=scale, train=False)
+        return multi_head_attention(heads, x, x, visible, scale=scale, train=train)
 
 
 class ViTSimple(nn.Module):
@@ -59,12 +59,12 @@ class ViTSimple(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "n H W C"], *, train: bool = False) -> Float[Array, "n K"]:
-        """Logits; `train` changes nothing."""
+        """Logits; `train` changes nothing but the order of products."""
         rows, columns = x.shape[1] // self.patch, x.shape[2] // self.patch
         x = patches(x, self.patch)
         x = layer_norm()(linear(self.width, x.shape[-1])(layer_norm()(x)))
         x = x + jnp.asarray(sincos_positions(rows, columns, self.width)[None], x.dtype)
         for _ in range(self.depth):
-            x = x + Attention(self.heads, self.head_dim)(x)
+            x = x + Attention(self.heads, self.head_dim)(x, train=train)
             x = x + FeedForward(self.hidden, dropout=0.0)(x, train=train)
         return linear(self.num_classes, self.width)(layer_norm()(x).mean(axis=1))

@@ -1,5 +1,7 @@
 """Attention that a model writes out: found, as fast as it should be, and the same numbers."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,8 @@ WIDTH = HEADS * SIZE
 ROWS = np.random.default_rng(0).normal(size=(T, WIDTH)).astype(np.float32)
 LOWER = jnp.tril(jnp.ones((T, T), bool))
 DIAGONAL = jnp.eye(T, dtype=bool)
+#: What is added to the logits of later tokens.
+ADDED = jnp.where(LOWER, 0.0, -1e9)[None, None]
 FOUND, CAUSAL = "attention (recognised)", "causal attention (recognised)"
 
 
@@ -100,6 +104,36 @@ def by_flax(x, **options):
     return nn.dot_product_attention(*heads(x), **options)
 
 
+def more_heads(x, num, seed):
+    return jnp.einsum("ntd,dhe->nthe", x, weights(WIDTH, num, SIZE, seed=seed))
+
+
+def grouped(x, **options):
+    """Six heads of queries and two of keys."""
+    q, k, v = (more_heads(x, num, seed) for seed, num in enumerate((6, 2, 2)))
+    return jax.nn.dot_product_attention(q, k, v, **options)
+
+
+def one_head_of_keys(x):
+    q, k, v = (more_heads(x, num, seed) for seed, num in enumerate((4, 1, 1)))
+    logits = jnp.einsum("nqhe,nke->nhqk", q, k[:, :, 0])
+    return jnp.einsum("nhqk,nke->nqhe", jax.nn.softmax(logits), v[:, :, 0])
+
+
+def grouped_by_hand(x, mask=None):
+    q, k, v = (more_heads(x, num, seed) for seed, num in enumerate((6, 2, 2)))
+    logits = jnp.einsum("nqkge,ntke->nkgqt", q.reshape(1, T, 2, 3, SIZE), k)
+    if mask is not None:
+        logits = jnp.where(mask, logits, -jnp.inf)
+    return jnp.einsum("nkgqt,ntke->nqkge", jax.nn.softmax(logits), v)
+
+
+def repeated_keys(x):
+    q, k, v = (more_heads(x, num, seed) for seed, num in enumerate((6, 2, 2)))
+    k, v = (jnp.repeat(a, 3, axis=2) for a in (k, v))
+    return jax.nn.dot_product_attention(q, k, v)
+
+
 RECOGNISED = {
     "jax": by_jax,
     "jax, mask": lambda x: by_jax(x, mask=weights(1, HEADS, T, T) > 0),
@@ -131,6 +165,11 @@ RECOGNISED = {
         x, lambda a: jnp.where(jnp.tril(LOWER, -1), a, -1e38)
     ),
     "two blocks": lambda x: by_jax(x + by_jax(x).reshape(x.shape)),
+    "grouped queries": grouped,
+    "grouped queries, mask": lambda x: grouped(x, mask=weights(1, 6, T, T) > 0),
+    "grouped queries by hand": grouped_by_hand,
+    "one head of keys": one_head_of_keys,
+    "keys repeated": repeated_keys,
 }
 RECOGNISED_AS_CAUSAL = {
     "jax": lambda x: by_jax(x, is_causal=True),
@@ -139,7 +178,13 @@ RECOGNISED_AS_CAUSAL = {
     "-inf": lambda x: heads_first(x, change=lambda a: jnp.where(LOWER, a, -jnp.inf)),
     "window": lambda x: by_jax(x, is_causal=True, local_window_size=(3, 0)),
     "two blocks": lambda x: by_jax(by_jax(x, is_causal=True).reshape(x.shape), is_causal=True),
-}
+    "grouped queries": lambda x: grouped(x, is_causal=True),
+    "grouped queries by hand": lambda x: grouped_by_hand(x, LOWER),
+    "a number added": lambda x: tokens_first(x, lambda a: a + ADDED),
+    "the lowest number added": lambda x: heads_first(
+        x, change=lambda a: a + jnp.where(LOWER, 0.0, jnp.finfo(a.dtype).min)[None, None]),
+    "a mild fill": lambda x: tokens_first(x, lambda a: jnp.where(LOWER, a, -1e9)),
+}  # fmt: skip
 
 
 def with_weights(x):
@@ -158,11 +203,6 @@ def with_logits(x):
     q, k, v = heads(x)
     logits = jnp.einsum("nqhe,nkhe->nhqk", q, k)
     return jnp.einsum("nhqk,nkhe->nhqe", jax.nn.softmax(logits), v) + logits.sum(-1)[..., None]
-
-
-def grouped(x):
-    q, k, v = heads(x)
-    return jax.nn.dot_product_attention(q, k[:, :, :1], v[:, :, :1])
 
 
 def shared_values(x):
@@ -184,6 +224,31 @@ def in_half_precision(x):
     return jnp.einsum("nhqk,nkhe->nqhe", made, v).astype(jnp.float32)
 
 
+def in_float32_alone(x, dtype=jnp.bfloat16, convert=True):
+    """Half precision, but for the logits (where they are converted) and the softmax."""
+    q, k, v = (a.astype(dtype) for a in heads(x))
+    kind = jnp.float32 if convert else None
+    logits = jnp.einsum("nqhe,nkhe->nhqk", q, k, preferred_element_type=kind)
+    made = jax.nn.softmax(logits.astype(jnp.float32) * 0.5).astype(dtype)
+    return jnp.einsum("nhqk,nkhe->nqhe", made, v).astype(jnp.float32)
+
+
+def in_bfloat16(attend):
+    def layer(x):
+        q, k, v = (a.astype(jnp.bfloat16) for a in heads(x))
+        with jax.numpy_dtype_promotion("standard"):
+            return attend(q, k, v).astype(jnp.float32)
+
+    return layer
+
+
+IN_HALF_PRECISION = {
+    "logits in float32": in_float32_alone,
+    "logits in bfloat16": lambda x: in_float32_alone(x, convert=False),
+    "float16": lambda x: in_float32_alone(x, jnp.float16),
+    "jax": in_bfloat16(jax.nn.dot_product_attention),
+    "flax": in_bfloat16(functools.partial(nn.dot_product_attention, force_fp32_for_softmax=True)),
+}
 LEFT_ALONE = {
     "softmax over queries": over_queries,
     "weights returned": with_weights,
@@ -197,7 +262,6 @@ LEFT_ALONE = {
     "clipped logits": lambda x: tokens_first(x, lambda a: jnp.maximum(a, -1.0)),
     "stopped gradient": lambda x: tokens_first(x, jax.lax.stop_gradient),
     "values without heads": shared_values,
-    "grouped queries": grouped,
     "another largest": another_largest,
     "half precision": in_half_precision,
 }
@@ -238,6 +302,13 @@ def test_near_misses_are_left_alone(compare, name):
     assert not names(compare(model(LEFT_ALONE[name]), ROWS, Tokens(), tolerance=tolerance))
 
 
+@pytest.mark.parametrize("name", IN_HALF_PRECISION)
+def test_in_half_precision_beside_the_softmax(compare, name):
+    # Two whole passes that round otherwise are as far apart.
+    made = compare(model(IN_HALF_PRECISION[name]), ROWS, Tokens(), tolerance=0.05)
+    assert names(made) == [FOUND]
+
+
 @pytest.mark.parametrize("name", EDITED)
 def test_edited_operands_of_the_chain(compare, name):
     assert names(compare(model(EDITED[name]), ROWS, Tokens())) == [FOUND]
@@ -259,6 +330,56 @@ def test_a_mask_from_context(compare):
         ROWS, Tokens(), contexts=[(mask,)],
     )  # fmt: skip
     assert names(made) == [FOUND]
+
+
+PADDED = {
+    "flax": lambda x, m: by_flax(x, mask=nn.combine_masks(
+        nn.make_causal_mask(jnp.ones((1, T)), dtype=bool), m[:, None, None], dtype=bool)),
+    "jax": lambda x, m: by_jax(x, mask=m[:, None, None], is_causal=True),
+    "grouped": lambda x, m: grouped(x, mask=m[:, None, None] & LOWER[None, None]),
+    "numbers added": lambda x, m: tokens_first(
+        x, lambda a: a + jnp.where(LOWER[None] & m[:, None], 0.0, jnp.finfo(a.dtype).min)[:, None]),
+    "added one after the other": lambda x, m: tokens_first(
+        x, lambda a: jnp.where(LOWER, a, -1e9) + (1.0 - m[:, None, None].astype(a.dtype)) * -1e9),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_a_causal_mask_beside_padding_that_is_context(compare, name):
+    masks = [(jnp.arange(T) < length,) for length in (T, 7, 1)]
+    made = compare(
+        lambda _, x, m: PADDED[name](x, m).reshape(len(x), -1),
+        ROWS, Tokens(), contexts=masks, num_position_groups=3,
+    )  # fmt: skip
+    assert names(made) == [CAUSAL]
+
+
+def doubts(layer, x, *context):
+    """What attention is found, and which edits of the last tokens are in doubt."""
+    shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), (x, context))
+    made = make_program(layer, (), *shapes, Tokens(), "cpu", 3)
+    clean = made.clean((), x, context)
+    edit = jax.vmap(lambda index: made.edit(clean, 2, index, -2 * x[:1])[1])
+    return names(made), np.asarray(edit(jnp.arange(T // 3)))
+
+
+def test_padding_on_the_left_is_decided_by_whole_passes():
+    def layer(_, x, m):
+        return PADDED["flax"](x, m).reshape(len(x), -1)
+
+    for start in (0, 1, 5):
+        found, in_doubt = doubts(layer, jnp.asarray(ROWS), jnp.arange(T) >= start)
+        assert found == [CAUSAL]
+        assert in_doubt.all() if start else not in_doubt.any()
+
+
+def test_logits_that_outweigh_what_is_added_are_decided_by_whole_passes():
+    layer = model(lambda x: tokens_first(x, lambda a: a + ADDED))
+    for scale in (1.0, 30.0, 1e5):
+        found, in_doubt = doubts(layer, jnp.asarray(scale * ROWS))
+        assert found == [CAUSAL]
+        assert in_doubt.all() == (scale == 1e5)
+        assert in_doubt.any() == (scale == 1e5)
 
 
 def test_attention_in_each_of_many_rows_stays_in_its_row(compare):
