@@ -215,6 +215,8 @@ addEventListener("load", () => {
   const heads = [...document.querySelectorAll("th button")];
   heads.find((b) => b.textContent === "took").click();
   const filter = document.getElementById("filter");
+  filter.value = "finished"; filter.dispatchEvent(new Event("input"));
+  document.title = document.getElementById("shown").textContent;
   filter.value = "finished abc1"; filter.dispatchEvent(new Event("input"));
 });
 """
@@ -235,7 +237,9 @@ def test_the_script_sorts_filters_and_compares(runs, tmp_path):
     assert "1 of 3 shown" in seen
     assert "Configuration: 3 of 5 differ" in seen
     assert "Claims: 1 of 1 differ" in seen
-    assert re.search(r"ViT\.mean</th><td>0\.1</td><td>1\.1</td><td>1</td>", seen)
+    cells = "".join(f'<td class="number">{number}</td>' for number in ("0.1", "1.1", "1"))
+    assert f"ViT.mean</th>{cells}" in seen
+    assert "<title>2 of 3 shown</title>" in seen  # "finished" is not "unfinished"
     assert 'aria-sort="ascending"><button type="button">took' in seen
     body = seen[seen.index('id="table"') :]
     order = re.findall(r'<th scope="row"><a href="#run-\d">(.*?)</a>', body)

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from jaxsens.figures.style import GREY, PALETTE, new_figure, styled
+from jaxsens.figures.style import GREY, PALETTE, legend_below, new_figure, styled
 from jaxsens.reporting.results import Figure
 from jaxsens.reporting.run_folder import RunFolder
 
@@ -62,7 +62,7 @@ def _draw_training(outcome: Outcome, sensitivity: Measure) -> Drawing:
     grid[1].set_yscale("log")
     labels = ("training set", "test set", "sensitivity (right axes)")
     handles = [Line2D([], [], color=c, label=t) for c, t in zip(PALETTE, labels, strict=False)]
-    fig.legend(handles=handles, loc="outside lower center", ncols=3)
+    legend_below(fig, handles, num_columns=3)
     return fig
 
 
@@ -102,7 +102,7 @@ def _draw_measures(outcome: Outcome) -> Drawing:
         axes.set_xlabel("Epoch")
         axes.tick_params(labelbottom=True)
     handles = [Line2D([], [], color=c, label=a.label) for c, a in zip(PALETTE, arms, strict=False)]
-    fig.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    legend_below(fig, handles, num_columns=len(handles))
     return fig
 
 
@@ -141,7 +141,7 @@ def _draw_normalised(outcome: Outcome) -> Drawing:
                 axes.plot(when, way[epochs == when], marker, color=color, markersize=6)
     axes.axvline(jump.epoch, color=GREY, linestyle="--", lw=1)
     axes.set(xlabel="Epoch", ylabel="Share of the way", ylim=(-0.05, 1.15))
-    fig.legend(loc="outside lower center", ncols=2, fontsize=8)
+    legend_below(fig, num_columns=2, fontsize=8)
     return fig
 
 
@@ -177,7 +177,7 @@ def _draw_leads(outcome: Outcome) -> Drawing:
     axes.set_yticks(range(len(outcome.measures)), [m.label for m in outcome.measures], fontsize=8.5)
     axes.invert_yaxis()
     axes.set_xlabel("epochs before the jump")
-    fig.legend(loc="outside lower center", ncols=3, fontsize=8.5)
+    legend_below(fig, num_columns=3, fontsize=8.5)
     return fig
 
 

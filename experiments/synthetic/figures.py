@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from jaxsens.data.generated.sparse_tokens import TYPES
-from jaxsens.figures.style import GREY, look_of, new_figure, styled
+from jaxsens.figures.style import GREY, legend_below, look_of, new_figure, styled
 from jaxsens.reporting.results import Figure
 from jaxsens.reporting.run_folder import RunFolder
 
@@ -171,5 +171,5 @@ def _draw_heads(by_head: Mapping[str, RecordsBySetting]) -> Drawing:
     axes.axhline(0.5, color=GREY, linestyle=":", linewidth=1)
     axes.set_xticks(range(len(settings)), [SETTINGS[i].label for i in settings])
     axes.set(ylabel="accuracy", ylim=(-0.05, 1.05), xlabel="setting (n_s, n_f, n_d, m)")
-    fig.legend(loc="outside lower center", ncols=len(by_head))
+    legend_below(fig, num_columns=len(by_head))
     return fig

@@ -15,7 +15,15 @@ def predictor_table(predictors: Sequence[Record]) -> Table:
     """Tables 1 and 3."""
     return Table(
         title="Sensitivity of the two predictors (Tables 1 and 3)",
-        columns=("(n_s, n_f, n_d, m)", "M", "predictor", "paper", "closed form", "", "enumerated"),
+        columns=(
+            "(n_s, n_f, n_d, m)",
+            "M",
+            "predictor",
+            "paper",
+            "closed form",
+            "decimal",
+            "enumerated",
+        ),
         rows=tuple(
             (
                 row["setting"],

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
-from jaxsens.figures.style import GREY, look_of, new_figure, styled
+from jaxsens.figures.style import GREY, legend_below, look_of, new_figure, styled
 from jaxsens.reporting.results import Figure
 from jaxsens.reporting.run_folder import RunFolder
 
@@ -54,7 +54,7 @@ def _draw_grid(rows: Sequence[Row]) -> Drawing:
         for axes in grid
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    fig.legend(handles=list(handles.values()), loc="outside lower center", ncols=4)
+    legend_below(fig, list(handles.values()))
     return fig
 
 
@@ -155,7 +155,7 @@ def _draw_context(rows: Sequence[Row]) -> Drawing:
     for axes in grid[-1]:
         axes.set_xlabel("γ")
     handles = grid[0, 0].get_legend_handles_labels()[0]
-    fig.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    legend_below(fig, handles, num_columns=len(handles))
     return fig
 
 

@@ -68,7 +68,7 @@ def random_table(rows: Sequence[Row]) -> Table:
     """The worst move beside random ones."""
     body: list[tuple[Cell, ...]] = []
     for curve in curves_of(rows, "texts", "map", "d"):
-        for row in (curve[0], curve[-1]):
+        for row in (curve[0], *curve[1:][-1:]):
             worst, mean = best(row), random_means(row)
             ratio = student_interval(worst / mean)
             body.append(

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from jaxsens.figures.style import GREY, PALETTE, Numbers, new_figure, styled
+from jaxsens.figures.style import GREY, PALETTE, Numbers, legend_below, new_figure, styled
 
 
 @styled
@@ -80,7 +80,7 @@ def bars(
     if with_paper:
         measured = Patch(facecolor=GREY, label="measured, 95 % interval")
         published_patch = Patch(facecolor="white", edgecolor=GREY, hatch="////", label="paper")
-        fig.legend(handles=[measured, published_patch], loc="outside lower center", ncols=2)
+        legend_below(fig, [measured, published_patch], num_columns=2)
     return fig
 
 
@@ -136,7 +136,7 @@ def grouped_bars(
     axes.set(ylabel=ylabel, xlim=(-0.6, len(groups) - 0.4))
     if log:
         axes.set_yscale("log")
-    fig.legend(loc="outside lower center", ncols=min(3, len(series)))
+    legend_below(fig, num_columns=min(3, len(series)))
     return fig
 
 

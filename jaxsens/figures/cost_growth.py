@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.figure import Figure
 
-from jaxsens.figures.style import GREY, Numbers, look_of, new_figure, styled
+from jaxsens.figures.style import GREY, Numbers, legend_below, look_of, new_figure, styled
 
 GUIDE = "in proportion"
 
@@ -60,9 +60,6 @@ def growth(panels: Mapping[str, Mapping[str, tuple[Numbers, Numbers]]], *, ylabe
         for axes in all_axes
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    fig.legend(
-        handles=[handles[label] for label in (*order, GUIDE)],
-        loc="outside lower center",
-        ncols=min(5, len(order) + 1),
-    )
+    shown = [handles[label] for label in (*order, GUIDE)]
+    legend_below(fig, shown, num_columns=min(5, len(shown)))
     return fig

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from jaxsens.figures.style import GREY, Numbers, look_of, new_figure, styled
+from jaxsens.figures.style import GREY, Numbers, legend_below, look_of, new_figure, styled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +105,7 @@ def training_curves(
         )
     num_rows = math.ceil(len(handles) / 4)
     num_columns = math.ceil(len(handles) / num_rows)
-    fig.legend(handles=handles, loc="outside lower center", ncols=num_columns)
+    legend_below(fig, handles, num_columns=num_columns)
     return fig
 
 
@@ -150,7 +150,7 @@ def sensitivity_paths(
     axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_ylim(bottom=0.0)
-    fig.legend(loc="outside lower center", ncols=min(4, len(paths)))
+    legend_below(fig, num_columns=min(4, len(paths)))
     return fig
 
 
@@ -218,7 +218,7 @@ def panels(
             axes.set_xlabel(xlabel)
             axes.tick_params(labelbottom=True)
     handles = grid[0, 0].get_legend_handles_labels()[0]
-    fig.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))
+    legend_below(fig, handles, num_columns=min(4, len(handles)))
     return fig
 
 
@@ -285,7 +285,7 @@ def bands(
     grid[0].set_ylim(0.0, 1.06 * max(float(highest), 1e-6))
     grid[0].set_ylabel(ylabel)
     handles = grid[0].get_legend_handles_labels()[0]
-    fig.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))
+    legend_below(fig, handles, num_columns=min(4, len(handles)))
     return fig
 
 

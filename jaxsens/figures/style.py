@@ -19,6 +19,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.legend import Legend
 
 from jaxsens.core import storage
 from jaxsens.figures.plotted_numbers import csv_of
@@ -102,6 +103,32 @@ def new_figure(width: float, height: float, **layout: Any) -> Figure:
     fig = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(**layout))
     FigureCanvasAgg(fig)
     return fig
+
+
+def legend_below(
+    fig: Figure, handles: Sequence[Any] | None = None, *, num_columns: int = 4, **look: Any
+) -> Legend:
+    """A legend below all panels, in as many columns as the figure has room for.
+
+    Args:
+      fig: a figure whose panels are drawn.
+      handles: what it names; by default everything that has a label.
+      num_columns: the most that it may have.
+      **look: other arguments of matplotlib's ``Figure.legend``.
+
+    Example:
+      >>> fig = new_figure(2.0, 2.0)
+      >>> lines = [fig.subplots().plot([0, 1], label="a rather long name")[0] for _ in range(4)]
+      >>> legend_below(fig, lines)._ncols
+      1
+    """
+    named = {} if handles is None else {"handles": handles}
+    for columns in range(max(1, num_columns), 0, -1):
+        legend = fig.legend(**named, loc="outside lower center", ncols=columns, **look)
+        if columns == 1 or legend.get_window_extent().width <= 0.97 * fig.bbox.width:
+            break
+        legend.remove()
+    return legend
 
 
 def look_of(i: int, num_points: int) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from jaxsens.core.scalars import as_list, one_line
 
@@ -50,8 +51,11 @@ def _mean_map(estimate: "SensitivityEstimate") -> Figure:
     fig = _figure(4.2, 0.6 + 3.2 * values.shape[0] / values.shape[1])
     axes = fig.subplots()
     axes.imshow(values, **_look_of(scale))
-    axes.set(xlabel="column of patches", ylabel="row of patches", title=_title(estimate))
-    fig.colorbar(scale, ax=axes, label=_name(estimate))
+    axes.set(xlabel="column of patches", ylabel="row of patches")
+    axes.set_title(_title(estimate), fontsize=9)
+    for axis in (axes.xaxis, axes.yaxis):  # there is no half a patch
+        axis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+    fig.colorbar(scale, ax=axes, label=_name(estimate), fraction=0.046)
     return fig
 
 
@@ -61,6 +65,7 @@ def _mean_curve(estimate: "SensitivityEstimate") -> Figure:
     axes.plot(estimate.per_position, color=_BLUE, marker="o", markersize=3)
     axes.axhline(0.0, color=_GREY, linewidth=0.5)
     axes.set(xlabel="position", ylabel=_name(estimate), title=_title(estimate))
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     return fig
 
 

@@ -126,12 +126,12 @@ def _claims_page(recorded: Mapping[str, Sequence[RecordedRun]]) -> str:
             f"[{name}]({name}.md)",
             run.label,
             claim.statement,
+            _verdict(claim),
             claim.paper,
             claim.measured,
             interval_text(claim),
             _or_dash(claim.num_examples),
             _or_dash(claim.num_seeds),
-            _verdict(claim),
             run.results.environment["commit"],
         )
         for name, runs in recorded.items()
@@ -139,10 +139,10 @@ def _claims_page(recorded: Mapping[str, Sequence[RecordedRun]]) -> str:
         for claim in run.results.claims
     ]
     columns = (
-        *("experiment", "run", "claim", "paper", "measured here", "interval of what decides"),
-        *("n", "seeds", "", "commit"),
+        *("experiment", "run", "claim", "", "paper", "measured here", "interval of what decides"),
+        *("n", "seeds", "commit"),
     )
-    holds = sum(row[-2] == "holds" for row in rows)
+    holds = sum(row[3] == "holds" for row in rows)
     return _page(
         "Every claim of every recorded run",
         f"{len(rows)} claims of {sum(map(len, recorded.values()))} runs; {holds} hold, "

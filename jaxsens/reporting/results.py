@@ -19,10 +19,11 @@ from jaxsens.reporting.plain_json import dumps, plain
 Cell = str | float | int | None
 
 _NO_VALUE = "–"
+_DIGITS = r"\s.,;+\-−–±×%/()\[\]e\d"
+#: "0.1", "1.2e-05", "0.1 (0.0 – 0.2)", "0.1 (0.0 to 0.2)", "0.1 (one run)", "2 of 3".
 _NUMERIC_TEXT = re.compile(
-    rf"{_NO_VALUE}|[\s.,;+\-−–±×≈<>≤≥%/()\[\]e\d]*\d[\s.,;+\-−–±×%/()\[\]e\d]*"
+    rf"{_NO_VALUE}|[{_DIGITS}≈<>≤≥]*\d(?:[{_DIGITS}∞]|\b(?:to|of|one run)\b)*"
 )
-
 
 #: The ends of an interval; None for an end that is infinite.
 Ends = tuple[float | None, float | None]

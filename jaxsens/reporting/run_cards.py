@@ -46,7 +46,7 @@ class RunCard:
       state: finished; failed, if a sweep or an error.log says so; unfinished; or damaged.
       detail: more of the state in words.
       experiment: its name; like the next three, a dash if it is not known.
-      dataset: the field `dataset` of its config.
+      dataset: the field `dataset`, `datasets` or `data` of its config.
       preset: the preset of its command, with ", changed" if other flags follow.
       commit: what made it.
       when: when it ended or was last written, in seconds since 1970.
@@ -194,14 +194,16 @@ def preset_of(command: str) -> str:
     'small, changed'
     >>> preset_of("python -m jaxsens.run --exp vision"), preset_of("")
     ('quick', '–')
+    >>> preset_of("python -m jaxsens.measure --model net.py:apply_fn")  # it has none
+    '–'
     """
     try:
-        words = shlex.split(command)[5:]
+        words = shlex.split(command)
     except ValueError:
         return UNKNOWN
-    if not command:
+    if words[2:4] != ["jaxsens.run", "--exp"]:
         return UNKNOWN
-    preset = "quick"
+    preset, words = "quick", words[5:]
     if words[:1] == ["--preset"] and len(words) > 1:
         preset, words = words[1], words[2:]
     return f"{preset}, changed" if words else preset
@@ -237,7 +239,9 @@ def _read_json(file: Path) -> Any:
 
 
 def _dataset(config: dict[str, Any]) -> str:
-    found = config.get("dataset", config.get("datasets", UNKNOWN))
+    # A run of jaxsens.measure names its file or dataset "data".
+    given = (config[name] for name in ("dataset", "datasets", "data") if name in config)
+    found = next(given, UNKNOWN)
     return ", ".join(map(str, found)) if isinstance(found, list) else str(found)
 
 

@@ -68,6 +68,20 @@ def test_figure_must_be_a_relative_png(file):
         Figure(file, "caption")
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0.1 (0.0 to 0.2)", True),
+        ("2 of 3", True),
+        ("0.9 (one run)", True),
+        ("-1e-05 (−∞ to 1)", True),
+        ("of 3", False),
+    ],
+)
+def test_a_number_with_its_interval_is_numeric(text, expected):
+    assert Table("T", ("x",), ((text,),)).numeric() == (expected,)
+
+
 def test_table_as_text():
     rows = (("ViT", None, 0.0312, "0.03 ± 0.01"), ("CNN", 3, 0.5, "–"))
     table = Table("T", ("model", "n", "ours", "interval"), rows, "a note")

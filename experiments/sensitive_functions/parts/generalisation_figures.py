@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from jaxsens.core.intervals import Interval
-from jaxsens.figures.style import PALETTE, new_figure, styled
+from jaxsens.figures.style import PALETTE, legend_below, new_figure, styled
 from jaxsens.reporting.results import Figure
 from jaxsens.reporting.run_folder import RunFolder
 
@@ -88,7 +88,7 @@ def _draw_sensitivity(fits: Sequence[Extension]) -> Drawing:
     left.set_ylim(bottom=0)
     right.set(xlabel="Degree k", ylabel="Fourier weight of degree k")
     right.set_ylim(bottom=0)
-    fig.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    legend_below(fig, right.get_legend_handles_labels()[0], num_columns=3)
     return fig
 
 
@@ -116,5 +116,5 @@ def _draw_sharpness(models: Sequence[Retrained], sharpness: str) -> Drawing:
             )
     axes.set(xlabel="Average sensitivity of the table", ylabel=f"Sharpness, {sharpness}")
     axes.set_ylim(bottom=0)
-    fig.legend(loc="outside lower center", ncols=2)
+    legend_below(fig, num_columns=2)
     return fig

@@ -183,7 +183,7 @@ def pairs_table(pairs: Sequence[Pairs]) -> Table:
         ),
         rows=tuple(rows),
         note="Left: (√as(T_θ) − √as(T_θ+Δ))²/n. Right: E(T_θ+Δ − T_θ)², over all 2ⁿ inputs. All "
-        "runs, also those that did not learn. Tables: the models of `generalisation` that were "
+        "runs, also those that did not learn. Tables: the models of “generalisation” that were "
         "trained on whole tables.",
     )
 

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from jaxsens.figures.style import GREY, PALETTE, new_figure, styled
+from jaxsens.figures.style import GREY, PALETTE, legend_below, new_figure, styled
 from jaxsens.reporting.results import Figure
 from jaxsens.reporting.run_folder import RunFolder
 
@@ -81,7 +81,7 @@ def draw_pair(points: Points, kind: str) -> Drawing:
     grid[0, 0].set(ylabel="Sharpness")
     grid[0, 0].set_ylim(bottom=0)
     grid[1, 0].set(ylabel="Runs that learnt")
-    fig.legend(handles=_legend(), loc="outside lower center", ncols=3)
+    legend_below(fig, _legend(), num_columns=3)
     return fig
 
 
@@ -105,7 +105,7 @@ def draw_measures(points: Points) -> Drawing:
         Line2D([], [], color=color, marker="o", label=LABELS[name])
         for color, name in zip(PALETTE, FUNCTIONS, strict=False)
     ]
-    fig.legend(handles=handles, loc="outside lower center", ncols=4)
+    legend_below(fig, handles)
     return fig
 
 
