@@ -42,7 +42,7 @@ def measure(
     with Bar(f"{spec.label}: measuring", "examples" if final else "draws") as bar:
         return jaxsens.sensitivity(
             *measured,
-            config.num_samples,
+            num_samples=config.num_samples,
             key=jax.random.fold_in(key, epoch),
             positions="random" if config.estimator == "random-patches" else None,
             tolerance=None if final else config.tolerance,

@@ -103,7 +103,7 @@ def train_and_measure(
       folder: the run's folder.
       also: a model with noise at other places, whose sensitivities are found too.
     """
-    estimates = {}
+    estimates: dict[str, SensitivityEstimate] = {}
     for spec in arms(folder, specs):
         others = also(spec)
         train_model(config, images, spec, folder, also=others)

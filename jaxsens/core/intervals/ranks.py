@@ -114,8 +114,7 @@ def partial_rank_correlation(
     nothing in common but z. So the p-value is the share of random models with at least the
     correlation found, in which x and y follow z as closely as they do here and nothing else
     (normal variables with these rank correlations). Of such models with 12 or 20 points and
-    correlations with z of 0.5 to 0.96, 4 to 6 % have a p-value below 0.05 (500 data sets each; by
-    orders of what is left it would be 6 to 15 %).
+    correlations with z of 0.5 to 0.96, 4 to 6 % have a p-value below 0.05 (500 data sets each).
 
     >>> size = [np.full(9, mean) for mean in (1.0, 2.0, 3.0, 4.0)]
     >>> found = partial_rank_correlation(size, size[::-1], [size[i] for i in (0, 1, 3, 2)])
