@@ -6,7 +6,6 @@ first `num_measured` training images, or as `estimator` says.
 """
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -36,13 +35,17 @@ def measure(
     """The sensitivity of a model after an epoch; to a tolerance unless it is the last."""
     final = epoch == config.epochs
     x = images.x[: config.num_measured] if final else images.x
-    measured: Sequence[Any] = (spec.model.apply, variables, x, config.perturbation)
+    model, given, inputs, noise = spec.model.apply, variables, x, config.perturbation
     if spec.noise_on != "patch":
-        measured = measured_tokens(spec, variables, x, Gaussian(variance=config.variance))
+        of_tokens = measured_tokens(spec, variables, x, Gaussian(variance=config.variance))
+        model, given, inputs, noise = of_tokens
     with Bar(f"{spec.label}: measuring", "examples" if final else "draws") as bar:
         return jaxsens.sensitivity(
-            *measured,
-            num_samples=config.num_samples,
+            model,
+            given,
+            inputs,
+            noise,
+            config.num_samples,
             key=jax.random.fold_in(key, epoch),
             positions="random" if config.estimator == "random-patches" else None,
             tolerance=None if final else config.tolerance,
