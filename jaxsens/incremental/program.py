@@ -225,12 +225,13 @@ def _position_groups(grid: Grid, x: Any, num: int) -> tuple[PositionGroup, ...]:
 
 
 def count_whole_pass(apply_fn: Callable, params: Any, x: Any, context: Any, platform: str) -> float:
-    """Operations of one forward pass of the model as it is, but for those on parameters alone.
+    """Operations of one forward pass of what is needed, but for those on parameters alone.
 
     The arguments are those of `make_program`.
     """
     flat, leaves = _of_one(apply_fn, params, x, context)
-    traced = flatten(equations_of(flat, *leaves), platform=platform, is_mark=is_folded)
+    needed = without_unneeded(equations_of(flat, *leaves))
+    traced = flatten(needed, platform=platform, is_mark=is_folded)
     (output,) = traced.outputs
 
     def forward(*arguments: Array) -> Array:
