@@ -34,18 +34,10 @@ class Config(SeveralSeeds, InterventionConfig):
     severity: Severity = 2
     """1 to 5; the paper's main figure has 2, Fig. 14 has 1."""
     other_severities: Annotated[tuple[Severity, ...], Several(at_least=0)] = ()
-    """Severities to test too, at the end of training."""
+    """Severities to test too, at the end of training; `severity` is not tested twice."""
     num_corrupted: Count | None = None
     """Test images of each corruption; default all."""
     until_accuracy: Annotated[float, Range(0, 1, "()")] | None = None
     """Accuracy at which models are compared, beside the end of training: sensitivities at this
     training accuracy, errors at this clean accuracy; default for either the largest that every
     training reaches."""
-
-    def check(self) -> None:
-        """Raises ValueError for a severity that is asked for twice."""
-        super().check()
-        if self.severity in self.other_severities:
-            raise ValueError(
-                f"other_severities names {self.severity}, which is the severity; leave it out"
-            )

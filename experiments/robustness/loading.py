@@ -62,7 +62,8 @@ def load(config: Config, data_dir: PurePath | None) -> CorruptedImages:
             for name, key in keys.items()
         }
 
-    others = {severity: tests(severity) for severity in config.other_severities}
+    severities = [each for each in config.other_severities if each != config.severity]
+    others = {severity: tests(severity) for severity in severities}
     return CorruptedImages(images, clean, tests(config.severity), others)
 
 

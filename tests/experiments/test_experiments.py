@@ -268,7 +268,6 @@ def test_two_estimators_order_models_alike_where_intervals_tell_them_apart(estim
     [
         ("--exp robustness --corruptions foggy", "fog"),
         ("--exp robustness --severity 6", "severity"),
-        ("--exp robustness --other-severities 1 2", "other_severities names 2"),
         ("--exp robustness --num-corrupted 0", "num_corrupted must be positive; got 0"),
         ("--exp robustness --models cnn", "shapes has no model cnn"),
         (

@@ -94,6 +94,7 @@ def test_explain_counts_without_it():
     model = ViT()
     params = jax.eval_shape(model.init, KEY, IMAGES)
     found = explain(model.apply, params, IMAGES, PATCHES)
-    assert found.plain == pytest.approx(sum(step.plain for step in found.steps))
+    # But for the few operations on parameters alone.
+    assert found.plain == pytest.approx(sum(step.plain for step in found.steps), rel=1e-3)
     one = jax.ShapeDtypeStruct((1, *IMAGES.shape[1:]), jnp.float32)
     assert found.plain < 0.65 * flops.count(jax.make_jaxpr(model.apply)(params, one).jaxpr)
