@@ -95,6 +95,6 @@ def test_explain_counts_without_it():
     params = jax.eval_shape(model.init, KEY, IMAGES)
     found = explain(model.apply, params, IMAGES, PATCHES)
     # But for the few operations on parameters alone.
-    assert found.plain == pytest.approx(sum(step.plain for step in found.steps), rel=1e-3)
+    assert found.plain == pytest.approx(sum(step.plain for step in found.steps), rel=5e-5)
     one = jax.ShapeDtypeStruct((1, *IMAGES.shape[1:]), jnp.float32)
     assert found.plain < 0.65 * flops.count(jax.make_jaxpr(model.apply)(params, one).jaxpr)
