@@ -16,13 +16,12 @@ from jax import lax
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from jaxsens import incremental
 from jaxsens.core import runtime
 from jaxsens.core.jaxprs import bytes_of
 from jaxsens.core.runtime import REPLICATED, SPLIT
-from jaxsens.measurement.arguments import shapes
 from jaxsens.measurement.batching import BatchPlan
 from jaxsens.measurement.jobs import Context, MeasurementSpec
+from jaxsens.measurement.program_parts import EditsByReuse, over_groups
 from jaxsens.measurement.whole_passes import entries_of
 
 
@@ -57,21 +56,8 @@ def device_totals(spec, plan, platform, params, x, context, examples, probes, nu
     if plan.num_position_groups:
         group_totals = functools.partial(_incremental_totals, spec, plan, platform)
 
-    def of_group(index):
-        of_examples = jax.tree.map(
-            lambda a: lax.dynamic_slice_in_dim(a, index * plan.group, plan.group),
-            (x, context, examples, probes),
-        )
-        return group_totals(params, *of_examples, key, pool)
-
-    def add_group(index, results):
-        return jax.tree.map(
-            lambda all_of, new: lax.dynamic_update_slice_in_dim(
-                all_of, new, index * plan.group, axis=0
-            ),
-            results,
-            of_group(index),
-        )
+    def of_group(x, context, examples, probes):
+        return group_totals(params, x, context, examples, probes, key, pool)
 
     num_groups = (num_valid[0] + plan.group - 1) // plan.group
     num_positions = spec.perturbation.num_positions(x.shape[1:])
@@ -80,7 +66,9 @@ def device_totals(spec, plan, platform, params, x, context, examples, probes, nu
         output = jax.eval_shape(spec.apply_fn, params, x, *context)
         entries = jax.eval_shape(entries_of, output).shape[1:]
         nothing.append(jnp.zeros((plan.chunk, probes.shape[1], *entries), jnp.float32))
-    return lax.fori_loop(0, num_groups, add_group, tuple(nothing))
+    return over_groups(
+        of_group, (x, context, examples, probes), plan.group, num_groups, tuple(nothing)
+    )
 
 
 def _group_totals(spec, block, params, x, context, examples, _, key, pool):
@@ -130,24 +118,16 @@ def _group_totals(spec, block, params, x, context, examples, _, key, pool):
 
 def _incremental_totals(spec, plan, platform, params, x, context, examples, probes, key, pool):
     """The same totals, with all that an edit cannot reach computed once per example."""
-    x_shape, context_shapes = shapes((x, context))
-    program = incremental.make_program(
-        spec.apply_fn, params, x_shape, context_shapes, spec.perturbation.grid, platform,
-        plan.num_position_groups,
-    )  # fmt: skip
-    rounding = max(program.rounding, runtime.product_rounding(platform))
+    edits = EditsByReuse.of(spec, plan, platform, params, x, context)
     samples, is_sample = _cut(spec.num_samples, plan.samples)
 
     def of_example(x_i, context_i, i, probes_i):
-        clean = program.clean(params, x_i, context_i)
+        clean = edits.program.clean(params, x_i, context_i)
 
         def of_position(position_group, position, index):
             def change(sample):
                 window = spec.edited_window(key, x_i, i, position, sample, pool)
-                edited_output, doubt = program.edit(clean, position_group, index, window)
-                clean_output = program.output(clean)
-                changed = spec.decided_change(clean_output, edited_output, doubt, rounding)
-                return changed, edited_output
+                return edits.change(clean, position_group, index, window)
 
             def of_some(some, is_one):
                 changes, outputs = jax.vmap(change)(some)
@@ -175,7 +155,7 @@ def _incremental_totals(spec, plan, platform, params, x, context, examples, prob
 
         parts = [
             of_position_group(number, positions)
-            for number, (positions, _) in enumerate(program.position_groups)
+            for number, (positions, _) in enumerate(edits.program.position_groups)
         ]
         totals, picked = zip(*parts, strict=True)
         return jnp.concatenate(totals), functools.reduce(jnp.add, picked)

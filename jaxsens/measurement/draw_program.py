@@ -15,12 +15,11 @@ from jax import lax
 from jax.sharding import Mesh
 from jaxtyping import Array, Int, PRNGKeyArray, Shaped
 
-from jaxsens import incremental
 from jaxsens.core import runtime
 from jaxsens.core.runtime import REPLICATED, SPLIT
-from jaxsens.measurement.arguments import shapes
 from jaxsens.measurement.batching import BatchPlan
 from jaxsens.measurement.jobs import Context, MeasurementSpec
+from jaxsens.measurement.program_parts import EditsByReuse, over_groups
 from jaxsens.measurement.whole_passes import entries_of
 
 
@@ -117,12 +116,7 @@ def _by_reuse(
     """The same changes, with all that an edit cannot reach computed once per example."""
     c, most = draws.shape[:2]
     group, block = plan.group, plan.block
-    x_shape, context_shapes = shapes((x, context))
-    program = incremental.make_program(
-        spec.apply_fn, params, x_shape, context_shapes, spec.perturbation.grid, platform,
-        plan.num_position_groups,
-    )  # fmt: skip
-    rounding = max(program.rounding, runtime.product_rounding(platform))
+    edits = EditsByReuse.of(spec, plan, platform, params, x, context)
     output = jax.eval_shape(spec.apply_fn, params, x, *context)
     entries = jax.eval_shape(entries_of, output).shape[1]
 
@@ -130,15 +124,12 @@ def _by_reuse(
         num_blocks = (counts.max() + block - 1) // block
 
         def of_example(x_i, context_i, i, draws_i):
-            clean = program.clean(params, x_i, context_i)
+            clean = edits.program.clean(params, x_i, context_i)
 
             def change(draw):
                 position, sample = draw
                 window = spec.edited_window(key, x_i, i, position, sample, pool)
-                edited_output, doubt = program.edit(clean, 0, position, window)
-                clean_output = program.output(clean)
-                changed = spec.decided_change(clean_output, edited_output, doubt, rounding)
-                return changed, edited_output
+                return edits.change(clean, 0, position, window)
 
             def add_block(index, found):
                 changes, first = found
@@ -152,17 +143,6 @@ def _by_reuse(
 
         return jax.vmap(of_example)(x, context, examples, draws)
 
-    def add_group(index, results):
-        of_examples = jax.tree.map(
-            lambda a: lax.dynamic_slice_in_dim(a, index * group, group),
-            (x, context, examples, draws, counts),
-        )
-        return jax.tree.map(
-            lambda all_of, new: lax.dynamic_update_slice_in_dim(all_of, new, index * group, axis=0),
-            results,
-            of_group(*of_examples),
-        )
-
     nothing = jnp.zeros((c, most), jnp.float32), jnp.zeros((c, entries), jnp.float32)
     num_groups = (num_valid[0] + group - 1) // group
-    return lax.fori_loop(0, num_groups, add_group, nothing)
+    return over_groups(of_group, (x, context, examples, draws, counts), group, num_groups, nothing)

@@ -12,6 +12,7 @@ from jaxsens.core.runtime import product_rounding
 from jaxsens.incremental import UnmappableError, count_costs, table_size
 from jaxsens.measurement.batching import ByteBudget
 from jaxsens.measurement.jobs import DrawReuse, MeasurementSpec, Reuse
+from jaxsens.perturbations.grids import Grid
 
 #: How much more the draws of an example differ than examples do, before anything was drawn.
 PRIOR_RATIO = 4.0
@@ -44,11 +45,9 @@ def choose_reuse(
       num_edits: of each position, which share what depends on the position alone.
       num_examples: n; of few examples positions are cut into fewer groups, each a program more.
     """
-    if incremental is False:
-        return None
     x, *context = shapes
     grid = spec.perturbation.grid
-    if incremental == "auto" and table_size(grid, x.shape) > _LARGEST_TABLE:
+    if not _is_considered(incremental, grid, x.shape):
         return None
     try:
         costs = count_costs(
@@ -85,11 +84,9 @@ def choose_draw_reuse(
     within them, the cheapest sample costs in proportion to (√c σ_b + √e σ_w)². That is compared
     for both ways, at σ_w² = 4 σ_b². The arguments are those of `choose_reuse`, which comes first.
     """
-    if incremental is False:
-        return None
     x, *context = shapes
     grid = spec.perturbation.grid
-    if incremental == "auto" and table_size(grid, x.shape) > _LARGEST_TABLE:
+    if not _is_considered(incremental, grid, x.shape):
         return None
     try:
         costs = count_costs(
@@ -111,6 +108,13 @@ def choose_draw_reuse(
         rounding=max(costs.rounding, product_rounding(platform)),
         is_required=incremental is True,
     )
+
+
+def _is_considered(incremental: bool | str, grid: Grid, shape: tuple[int, ...]) -> bool:
+    """Whether to count what reuse would cost for windows of inputs of this shape."""
+    if incremental == "auto":
+        return table_size(grid, shape) <= _LARGEST_TABLE
+    return incremental is not False
 
 
 def refuse_reuse(error: Exception, *, is_required: bool) -> None:
