@@ -9,6 +9,7 @@ that a library may look for it: by the cores the process may run on and by envir
 
 import importlib
 import json
+import math
 import os
 import resource
 import subprocess
@@ -129,10 +130,10 @@ def launch(
       CellError: if the process ends without an outcome, with the end of what it said.
     """
     folder = workload_path.parent
-    job, numbers, arrays = (folder / name for name in ("job.json", "cell.json", "cell.npz"))
+    numbers, arrays = folder / "cell.json", folder / "cell.npz"
     for stale in (numbers, arrays):
         stale.unlink(missing_ok=True)
-    settings = {
+    job = {
         "factory": factory,
         "workload": str(workload_path),
         "spec": spec,
@@ -140,10 +141,42 @@ def launch(
         "repeats": repeats,
         "seed": seed,
     }
-    job.write_text(json.dumps(settings))
-    run_module("benchmarks.cell", str(job), environment=thread_environment(num_threads))
+    run_on("benchmarks.cell", job, folder, num_threads=num_threads)
     record: dict[str, Any] = json.loads(numbers.read_text()) | load_arrays(arrays)
     return Outcome(**record)
+
+
+def found_by(
+    module: str, job: dict[str, Any], folder: Path, *, num_threads: int, **variables: str
+) -> Any:
+    """What a module in a new process makes of a job: what it writes to the job's file "out".
+
+    The arguments and the error are those of `run_on`.
+    """
+    out = folder / "found.json"
+    out.unlink(missing_ok=True)
+    run_on(module, job | {"out": str(out)}, folder, num_threads=num_threads, **variables)
+    return json.loads(out.read_text())
+
+
+def run_on(
+    module: str, job: dict[str, Any], folder: Path, *, num_threads: int, **variables: str
+) -> None:
+    """Runs a module in a new process on a job.
+
+    Args:
+      module: its `main` takes the path of the job's file.
+      job: what it is told.
+      folder: where the file is written.
+      num_threads: CPU threads that it may use.
+      variables: what else is set in its environment.
+
+    Raises:
+      CellError: if it fails, with the end of what it said.
+    """
+    path = folder / "job.json"
+    path.write_text(json.dumps(job))
+    run_module(module, str(path), environment=thread_environment(num_threads) | variables)
 
 
 def run_module(module: str, *arguments: str, environment: dict[str, str]) -> None:
@@ -212,6 +245,51 @@ def _page_faults() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
+def timed(advance: Callable[[], float], repeats: int) -> dict[str, Any]:
+    """Times stretches of training, or of what else ends with a number; the first one is cold.
+
+    Args:
+      advance: goes through a stretch, waits for its end and gives a loss.
+      repeats: timed stretches.
+
+    Returns:
+      "seconds" of the stretches after the first, "compile_seconds", by which the first was slower
+      than the fastest of them, and the last "loss".
+
+    Raises:
+      RuntimeError: the loss is not finite: not a training.
+    """
+    seconds, loss = [], math.nan
+    for _ in range(repeats + 1):
+        started = time.perf_counter()
+        loss = advance()
+        seconds.append(time.perf_counter() - started)
+    if not math.isfinite(loss):
+        raise RuntimeError(f"the loss is {loss}")
+    cold, *warm = seconds
+    return {"seconds": warm, "compile_seconds": max(0.0, cold - min(warm)), "loss": loss}
+
+
+def run_job(path: str, kind: Callable[..., Any]) -> None:
+    """Has a function do the job in the file `path`, and writes what it gives to the job's "out".
+
+    Args:
+      path: the file: the "factory", a "module:function", with "out" and the arguments of `kind`.
+      kind: makes what the function takes, a job; "num_threads" is among its arguments.
+    """
+    settings = json.loads(Path(path).read_text())
+    out, factory = Path(settings.pop("out")), settings.pop("factory")
+    pin(settings["num_threads"])
+    out.write_text(json.dumps(function_named(factory)(kind(**settings))))
+
+
+def function_named(name: str) -> Callable[..., Any]:
+    """The function that "module:function" names."""
+    module, function = name.split(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found
+
+
 def pin(num_threads: int) -> None:
     """Lets this process use that many cores, where the system can be told so."""
     if hasattr(os, "sched_setaffinity"):
@@ -222,9 +300,8 @@ def main(path: str) -> None:
     """Runs the job in the file `path` and writes its outcome beside it."""
     job = json.loads(Path(path).read_text())
     pin(job["num_threads"])
-    module, function = job["factory"].split(":")
     outcome = measure(
-        getattr(importlib.import_module(module), function),
+        function_named(job["factory"]),
         Workload.load(Path(job["workload"]), job["spec"]),
         num_threads=job["num_threads"],
         repeats=job["repeats"],

@@ -12,7 +12,7 @@ import json
 import math
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -155,16 +155,63 @@ def check_known(kind: str, names: Sequence[str], known: Iterable[str]) -> None:
             raise UsageError(f"unknown {kind} {name!r}; choose from {', '.join(known)}")
 
 
+def chosen_methods(options: Options, sides: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The methods to run of a suite whose "torch…" ones need PyTorch, and a note if it is missing.
+
+    Raises:
+      UsageError: options name a method that is not among `sides`.
+    """
+    methods = list(options.methods or sides)
+    check_known("method", methods, sides)
+    if installed("torch"):
+        return methods, []
+    left = [name for name in methods if not name.startswith("torch")]
+    return left, ["torch is missing, so there is nothing to compare with"]
+
+
+def of_each_model(
+    measured: Callable[[str, Options], list[Row]], options: Options, known: Iterable[str]
+) -> tuple[list[Row], list[str]]:
+    """The rows of all models of a suite that measures jaxsens alone, and what failed.
+
+    Args:
+      measured: gives the rows of one model.
+      options: of the command line; default all models.
+      known: the suite's models.
+
+    Raises:
+      UsageError: options name a method, or a model that is not known.
+    """
+    if options.methods:
+        raise UsageError(
+            f"the suite {options.suite} compares jaxsens with itself: it takes no methods"
+        )
+    models = options.models or tuple(known)
+    check_known("model", models, known)
+    rows: list[Row] = []
+    failures: list[str] = []
+    for model in models:
+        try:
+            rows += measured(model, options)
+        except cell.CellError as error:
+            failures.append(f"{model} failed: {error}")
+    return rows, failures
+
+
 def prepare(
     setting: Setting, options: Options, folder: Path
 ) -> tuple[dict[str, np.ndarray], float]:
     """The weights, and the floating-point operations of one plain pass of one example."""
-    job, weights, costs = (folder / name for name in ("prepare.json", "weights.npz", "costs.json"))
+    weights, costs = folder / "weights.npz", folder / "costs.json"
     files = {"weights": str(weights), "costs": str(costs)}
-    job.write_text(json.dumps({"setting": asdict(setting), "seed": options.seed, **files}))
-    # On the CPU: an accelerator's random numbers may differ, and the cells need it for themselves.
-    environment = cell.thread_environment(options.num_threads) | {"JAX_PLATFORMS": "cpu"}
-    cell.run_module("benchmarks.jaxsens_methods", str(job), environment=environment)
+    cell.run_on(
+        "benchmarks.jaxsens_methods",
+        {"setting": asdict(setting), "seed": options.seed, **files},
+        folder,
+        num_threads=options.num_threads,
+        # An accelerator's random numbers may differ, and the cells need it for themselves.
+        JAX_PLATFORMS="cpu",
+    )
     return load_arrays(weights), json.loads(costs.read_text())["forward_flops"]
 
 

@@ -6,7 +6,6 @@ the collectives in it say what it exchanges with the others. So the table shows 
 not how fast it goes: that takes the devices.
 """
 
-import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -71,7 +70,6 @@ def compiled(
 ) -> list[Row]:
     """The rows of one number of devices."""
     with tempfile.TemporaryDirectory(prefix="jaxsens-bench-") as folder:
-        job, out = Path(folder) / "job.json", Path(folder) / "rows.json"
         steps = [
             {
                 "model": model,
@@ -82,16 +80,16 @@ def compiled(
             for model in models
             for batch in batches
         ]
-        asked = {"num_devices": num_devices, "steps": steps, "out": str(out)}
-        job.write_text(json.dumps(asked))
-        environment = cell.thread_environment(options.num_threads) | {
-            "JAX_PLATFORMS": "cpu",
+        found: list[Row] = cell.found_by(
+            "benchmarks.devices_cell",
+            {"num_devices": num_devices, "steps": steps},
+            Path(folder),
+            num_threads=options.num_threads,
+            JAX_PLATFORMS="cpu",
             # What LLVM makes of a program changes neither its FLOPs nor its collectives.
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={num_devices} "
+            XLA_FLAGS=f"--xla_force_host_platform_device_count={num_devices} "
             "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
-        }
-        cell.run_module("benchmarks.devices_cell", str(job), environment=environment)
-        found: list[Row] = json.loads(out.read_text())
+        )
     return [{**row, "num_devices": num_devices} for row in found]
 
 

@@ -228,6 +228,7 @@ def available_cores() -> int:
 
 
 def _cpu_model() -> str:
+    # As `jaxsens.reporting.machine` has it, which imports JAX.
     path = Path("/proc/cpuinfo")
     if path.exists():
         for line in path.read_text().splitlines():

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from benchmarks.cell import timed
 from benchmarks.frame import Row
-from benchmarks.many_runs_cell import DECAY, HEADS, LAYERS, RATE, WIDTH, Job, timed
+from benchmarks.many_runs_cell import DECAY, HEADS, LAYERS, RATE, WIDTH, Job
 from jaxsens.models import BitTransformer
 from jaxsens.models.tokens.bit_transformer import tie_layers
 from jaxsens.training import lanes as many

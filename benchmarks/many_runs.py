@@ -12,13 +12,12 @@ same distribution; only training is timed.
                      often it was drawn
 """
 
-import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import cell
-from benchmarks.compare import check_known, installed
+from benchmarks.compare import chosen_methods
 from benchmarks.frame import Column, Options, Result, Row
 
 #: Steps of a run, by which steps per second become runs per hour.
@@ -56,12 +55,7 @@ NOTES = [
 
 def run(options: Options) -> Result:
     """Every length and batch by every method, each cell in a process of its own."""
-    methods = options.methods or tuple(SIDES)
-    check_known("method", methods, SIDES)
-    notes = [*NOTES]
-    if not installed("torch"):
-        methods = tuple(name for name in methods if not name.startswith("torch"))
-        notes.append("torch is missing, so there is nothing to compare with")
+    methods, missing = chosen_methods(options, SIDES)
     rows: list[Row] = []
     failures: list[str] = []
     for length in options.lengths:
@@ -75,14 +69,13 @@ def run(options: Options) -> Result:
             if len({row["num_parameters"] for row in mine}) > 1:
                 failures.append(f"n={length} batch={batch}: the networks have different sizes")
             rows += against(mine)
-    return Result(rows, COLUMNS, [*notes, *failures], agree=not failures)
+    return Result(rows, COLUMNS, [*NOTES, *missing, *failures], agree=not failures)
 
 
 def measured(method: str, length: int, batch: int, options: Options) -> Row:
     """The row of a cell."""
     with tempfile.TemporaryDirectory(prefix="jaxsens-bench-") as folder:
-        job, out = Path(folder) / "job.json", Path(folder) / "row.json"
-        settings = {
+        job = {
             "factory": SIDES[method],
             "length": length,
             "batch": batch,
@@ -93,10 +86,9 @@ def measured(method: str, length: int, batch: int, options: Options) -> Row:
             "seed": options.seed,
             "num_threads": options.num_threads,
         }
-        job.write_text(json.dumps(settings | {"out": str(out)}))
-        environment = cell.thread_environment(options.num_threads)
-        cell.run_module("benchmarks.many_runs_cell", str(job), environment=environment)
-        found: Row = json.loads(out.read_text())
+        found: Row = cell.found_by(
+            "benchmarks.many_runs_cell", job, Path(folder), num_threads=options.num_threads
+        )
     seconds = found["seconds"]
     per_second = found["num_runs"] * options.steps / min(seconds)
     return {

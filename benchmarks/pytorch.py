@@ -9,7 +9,6 @@ The module is that of the README's five lines for PyTorch users: a convolution a
     jaxsens        `jaxsens.sensitivity(module, x, noise)` as it comes
 """
 
-import json
 import math
 import tempfile
 from collections.abc import Sequence
@@ -64,8 +63,7 @@ def run(options: Options) -> Result:
 def run_cell(method: str, options: Options) -> Row:
     """What one method found."""
     with tempfile.TemporaryDirectory(prefix="jaxsens-bench-") as folder:
-        job, out = Path(folder) / "job.json", Path(folder) / "row.json"
-        settings = {
+        job = {
             "method": method,
             "num_images": options.num_images or NUM_IMAGES,
             "num_samples": options.num_samples or NUM_SAMPLES,
@@ -73,11 +71,10 @@ def run_cell(method: str, options: Options) -> Row:
             "seed": options.seed,
             "num_threads": options.num_threads,
         }
-        job.write_text(json.dumps(settings | {"out": str(out)}))
-        environment = cell.thread_environment(options.num_threads)
-        cell.run_module("benchmarks.pytorch_cell", str(job), environment=environment)
-        found: Row = json.loads(out.read_text())
-        return found
+        found: Row = cell.found_by(
+            "benchmarks.pytorch_cell", job, Path(folder), num_threads=options.num_threads
+        )
+    return found
 
 
 def against(rows: Sequence[Row]) -> list[Row]:

@@ -14,7 +14,6 @@ import torch
 
 from benchmarks import cell
 from benchmarks.frame import Row
-from benchmarks.many_runs_cell import timed
 from benchmarks.torch_reference import batched_flips, loop_flips
 
 PATCH, SIGMA = 4, 1.0
@@ -87,7 +86,7 @@ def measure(job: Row) -> Row:
         found.append(measured() / job["num_samples"])
         return float(found[-1].mean())
 
-    row = timed(sensitivity, job["repeats"])
+    row = cell.timed(sensitivity, job["repeats"])
     shares, num = found[-1], job["num_samples"]
     return {
         **row,

@@ -5,13 +5,12 @@ Every model is measured twice on a few images, each time by a new process that c
 left there. The rest of a start (imports, tracing, lowering) is the same for both.
 """
 
-import json
 import tempfile
 from pathlib import Path
 
 from benchmarks import cell
-from benchmarks.compare import check_known, make_workload, prepare
-from benchmarks.frame import Column, Options, Result, Row, UsageError
+from benchmarks.compare import make_workload, of_each_model, prepare
+from benchmarks.frame import Column, Options, Result, Row
 from benchmarks.models import SETTINGS
 
 COLUMNS = (
@@ -32,22 +31,12 @@ NOTES = [
 
 def run(options: Options) -> Result:
     """Every model, cold and warm."""
-    if options.methods:
-        raise UsageError("the suite start compares starts of jaxsens: it takes no methods")
-    models = options.models or tuple(SETTINGS)
-    check_known("model", models, SETTINGS)
-    rows: list[Row] = []
-    failures = []
-    for model in models:
-        try:
-            rows.append(started(model, options))
-        except cell.CellError as error:
-            failures.append(f"{model} failed: {error}")
+    rows, failures = of_each_model(started, options, SETTINGS)
     same = all(row["agree"] for row in rows)
     return Result(rows, COLUMNS, [*NOTES, *failures], agree=same and not failures)
 
 
-def started(model: str, options: Options) -> Row:
+def started(model: str, options: Options) -> list[Row]:
     """The row of one model."""
     setting = SETTINGS[model]
     with tempfile.TemporaryDirectory(prefix="jaxsens-bench-") as name:
@@ -56,27 +45,25 @@ def started(model: str, options: Options) -> Row:
         workload = make_workload(setting, weights, options)
         workload.save(folder / "workload.npz")
         programs = folder / "programs"
-        found = []
-        for start in ("cold", "warm"):
-            out = folder / f"{start}.json"
-            job = {
-                "workload": str(folder / "workload.npz"),
-                "spec": workload.spec(),
-                "seed": options.seed,
-                "num_threads": options.num_threads,
-                "programs": str(programs),
-                "out": str(out),
-            }
-            (folder / "job.json").write_text(json.dumps(job))
-            environment = cell.thread_environment(options.num_threads)
-            environment |= {"JAX_ENABLE_COMPILATION_CACHE": "true"}
-            cell.run_module(
-                "benchmarks.start_cell", str(folder / "job.json"), environment=environment
+        job = {
+            "workload": str(folder / "workload.npz"),
+            "spec": workload.spec(),
+            "seed": options.seed,
+            "num_threads": options.num_threads,
+            "programs": str(programs),
+        }
+        cold, warm = (
+            cell.found_by(
+                "benchmarks.start_cell",
+                job,
+                folder,
+                num_threads=options.num_threads,
+                JAX_ENABLE_COMPILATION_CACHE="true",
             )
-            found.append(json.loads(out.read_text()))
+            for _ in range(2)
+        )
         kept = sum(file.stat().st_size for file in programs.rglob("*") if file.is_file())
-    cold, warm = found
-    return {
+    row = {
         "model": model,
         "import_seconds": warm["import_seconds"],
         "cold_seconds": cold["first_seconds"],
@@ -86,3 +73,4 @@ def started(model: str, options: Options) -> Row:
         "kept_mb": kept / 1e6,
         "agree": cold["num_flips"] == warm["num_flips"],
     }
+    return [row]

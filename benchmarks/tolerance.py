@@ -7,14 +7,13 @@ Each tolerance is measured twice: for the distribution that examples came from, 
 the examples themselves.
 """
 
-import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import cell
-from benchmarks.compare import check_known, make_workload, prepare
-from benchmarks.frame import Column, Options, Result, Row, UsageError
+from benchmarks.compare import make_workload, of_each_model, prepare
+from benchmarks.frame import Column, Options, Result, Row
 from benchmarks.models import SETTINGS
 
 #: Examples of each model: enough for a tolerance to matter, few enough for a minute.
@@ -46,17 +45,7 @@ NOTES = [
 
 def run(options: Options) -> Result:
     """Every model exhaustively and at every tolerance, each model in a process of its own."""
-    if options.methods:
-        raise UsageError("the suite tolerance compares modes of jaxsens: it takes no methods")
-    models = options.models or tuple(NUM_IMAGES)
-    check_known("model", models, NUM_IMAGES)
-    rows: list[Row] = []
-    failures = []
-    for model in models:
-        try:
-            rows += measured(model, options)
-        except cell.CellError as error:
-            failures.append(f"{model} failed: {error}")
+    rows, failures = of_each_model(measured, options, NUM_IMAGES)
     return Result(rows, COLUMNS, [*NOTES, *failures], agree=not failures)
 
 
@@ -65,23 +54,20 @@ def measured(model: str, options: Options) -> list[Row]:
     setting = SETTINGS[model]
     options = replace(options, num_images=options.num_images or NUM_IMAGES[model])
     with tempfile.TemporaryDirectory(prefix="jaxsens-bench-") as folder:
-        job, out = Path(folder) / "job.json", Path(folder) / "rows.json"
         weights, _ = prepare(setting, options, Path(folder))
         workload = make_workload(setting, weights, options)
         workload.save(Path(folder) / "workload.npz")
-        settings = {
+        job = {
             "workload": str(Path(folder) / "workload.npz"),
             "spec": workload.spec(),
             "tolerances": options.tolerances,
             "repeats": options.repeats,
             "seed": options.seed,
             "num_threads": options.num_threads,
-            "out": str(out),
         }
-        job.write_text(json.dumps(settings))
-        environment = cell.thread_environment(options.num_threads)
-        cell.run_module("benchmarks.tolerance_cell", str(job), environment=environment)
-        rows: list[Row] = json.loads(out.read_text())
+        rows: list[Row] = cell.found_by(
+            "benchmarks.tolerance_cell", job, Path(folder), num_threads=options.num_threads
+        )
     exhaustive = rows[0]
     return [{"model": model, **row, **_against(exhaustive, row)} for row in rows]
 

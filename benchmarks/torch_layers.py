@@ -61,6 +61,29 @@ def layer_norm(weights: Weights, name: str) -> nn.LayerNorm:
     return with_values(nn.LayerNorm(scale.shape, EPSILON), weight=scale, bias=bias)
 
 
+class Heads(nn.Module):
+    """The projections of an attention: into its heads, and back."""
+
+    def __init__(self, weights: Weights, name: str, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.query = linear(weights, f"{name}/query")
+        self.key = linear(weights, f"{name}/key")
+        self.value = linear(weights, f"{name}/value")
+        self.out = linear(weights, f"{name}/out")
+
+    def split(self, queries: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+        """Queries of some tokens, keys and values of all, each (n, heads, tokens, e)."""
+        return tuple(
+            layer(tokens).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for layer, tokens in ((self.query, queries), (self.key, x), (self.value, x))
+        )
+
+    def joined(self, received: Tensor) -> Tensor:
+        """(n, Q, d) of what the heads of each token have received, (n, heads, Q, e)."""
+        return self.out(received.transpose(1, 2).flatten(2))
+
+
 def parameter(weights: Weights, name: str) -> nn.Parameter:
     """A single array of weights."""
     return nn.Parameter(tensor(weights[f"params/{name}"]))

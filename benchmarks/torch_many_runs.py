@@ -9,8 +9,9 @@ from concurrent.futures import ProcessPoolExecutor
 
 import torch
 
+from benchmarks.cell import timed
 from benchmarks.frame import Row
-from benchmarks.many_runs_cell import DECAY, HEADS, LAYERS, RATE, WIDTH, Job, timed
+from benchmarks.many_runs_cell import DECAY, HEADS, LAYERS, RATE, WIDTH, Job
 
 
 class BitTransformer(torch.nn.Module):

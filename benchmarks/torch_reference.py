@@ -191,47 +191,23 @@ def loop_flips(
     return flips
 
 
-def batched_flips(
-    model: Model,
-    x: Tensor,
-    window: tuple[int, ...],
-    sigma: float,
-    num_samples: int,
-    generator: torch.Generator,
-) -> Tensor:
-    """Flips (n, T) of a batch of examples, one pass of all T·S edits for each example."""
-
-    def predicted(example: Tensor, places: Tensor, noise: Tensor) -> Tensor:
-        edited = example.flatten().expand(len(noise), -1).scatter_add(1, places, noise)
-        return model(edited.reshape(-1, *example.shape)).argmax(dim=1)
-
-    return _flips_of_each(predicted, model, x, window, sigma, num_samples, generator)
+def _batched(model: Model, example: Tensor, places: Tensor, noise: Tensor) -> Tensor:
+    edited = example.flatten().expand(len(noise), -1).scatter_add(1, places, noise)
+    return model(edited.reshape(-1, *example.shape)).argmax(dim=1)
 
 
-def vmapped_flips(
-    model: Model,
-    x: Tensor,
-    window: tuple[int, ...],
-    sigma: float,
-    num_samples: int,
-    generator: torch.Generator,
-) -> Tensor:
-    """Flips (n, T) of a batch of examples, one edit written down and vmapped over T·S of them."""
+def _vmapped(model: Model, example: Tensor, places: Tensor, noise: Tensor) -> Tensor:
+    def one(places: Tensor, noise: Tensor) -> Tensor:
+        edited = example.flatten().scatter_add(0, places, noise)
+        return model(edited.reshape(1, *example.shape))[0].argmax()
 
-    def predicted(example: Tensor, places: Tensor, noise: Tensor) -> Tensor:
-        def one(places: Tensor, noise: Tensor) -> Tensor:
-            edited = example.flatten().scatter_add(0, places, noise)
-            return model(edited.reshape(1, *example.shape))[0].argmax()
-
-        # The fused attention of a CPU has no rule for vmap, which would take one edit at a time.
-        with sdpa_kernel(SDPBackend.MATH):
-            return torch.func.vmap(one)(places, noise)
-
-    return _flips_of_each(predicted, model, x, window, sigma, num_samples, generator)
+    # The fused attention of a CPU has no rule for vmap, which would take one edit at a time.
+    with sdpa_kernel(SDPBackend.MATH):
+        return torch.func.vmap(one)(places, noise)
 
 
 def _flips_of_each(
-    predicted: Callable[[Tensor, Tensor, Tensor], Tensor],
+    predicted: Callable[[Model, Tensor, Tensor, Tensor], Tensor],
     model: Model,
     x: Tensor,
     window: tuple[int, ...],
@@ -248,6 +224,12 @@ def _flips_of_each(
     flips = torch.zeros(len(x), len(windows), dtype=torch.int32, device=x.device)
     for i, example in enumerate(x):
         noise = sigma * torch.randn(places.shape, generator=generator, device=x.device)
-        changed = predicted(example, places, noise) != clean[i]
+        changed = predicted(model, example, places, noise) != clean[i]
         flips[i] = changed.reshape(-1, num_samples).sum(dim=1)
     return flips
+
+
+#: Flips (n, T) of a batch of examples, one pass of all T·S edits for each example.
+batched_flips = functools.partial(_flips_of_each, _batched)
+#: The same, one edit written down and vmapped over T·S of them.
+vmapped_flips = functools.partial(_flips_of_each, _vmapped)

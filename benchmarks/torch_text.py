@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.torch_layers import layer_norm, linear, with_values
+from benchmarks.torch_layers import Heads, layer_norm, linear, with_values
 from benchmarks.workload import Weights
 
 
@@ -46,25 +46,14 @@ class LSTM(nn.Module):
         return self.head(last_real(self.layers(e)[0], mask))
 
 
-class Attention(nn.Module):
+class Attention(Heads):
     """Some tokens' softmax attention to all."""
-
-    def __init__(self, weights: Weights, name: str, heads: int):
-        super().__init__()
-        self.heads = heads
-        self.query = linear(weights, f"{name}/query")
-        self.key = linear(weights, f"{name}/key")
-        self.value = linear(weights, f"{name}/value")
-        self.out = linear(weights, f"{name}/out")
 
     def forward(self, queries: Tensor, x: Tensor, visible: Tensor) -> Tensor:
         """(n, Q, d) of what `queries` receive from the tokens that (n, Q, T) `visible` marks."""
-        q, k, v = (
-            layer(tokens).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for layer, tokens in ((self.query, queries), (self.key, x), (self.value, x))
-        )
+        q, k, v = self.split(queries, x)
         out = functional.scaled_dot_product_attention(q, k, v, attn_mask=visible[:, None])
-        return self.out(out.transpose(1, 2).flatten(2))
+        return self.joined(out)
 
 
 class Transformer(nn.Module):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.torch_layers import (
+    Heads,
     batch_norm,
     convolution,
     layer_norm,
@@ -212,31 +213,22 @@ class ConvMixer(nn.Sequential):
         )
 
 
-class LocalityAttention(nn.Module):
+class LocalityAttention(Heads):
     """Attention in which no token attends to itself, with a learned temperature."""
 
     def __init__(self, weights: Weights, name: str, heads: int):
-        super().__init__()
-        self.heads = heads
+        super().__init__(weights, name, heads)
         self.norm = layer_norm(weights, f"{name}/LayerNorm_0")
-        self.query = linear(weights, f"{name}/query")
-        self.key = linear(weights, f"{name}/key")
-        self.value = linear(weights, f"{name}/value")
-        self.out = linear(weights, f"{name}/out")
         self.log_scale = parameter(weights, f"{name}/log_scale")
 
     def forward(self, x: Tensor, num_queries: int) -> Tensor:
         """Output for the first `num_queries` tokens."""
         x = self.norm(x)
-        q, k, v = (
-            layer(tokens).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for layer, tokens in ((self.query, x[:, :num_queries]), (self.key, x), (self.value, x))
-        )
+        q, k, v = self.split(x[:, :num_queries], x)
         logits = q @ k.transpose(-1, -2) * self.log_scale.exp()
         itself = torch.eye(num_queries, x.shape[1], dtype=torch.bool, device=x.device)
         logits = logits.masked_fill(itself, -torch.finfo(logits.dtype).max)
-        out = logits.softmax(dim=-1) @ v
-        return self.out(out.transpose(1, 2).flatten(2))
+        return self.joined(logits.softmax(dim=-1) @ v)
 
 
 class FeedForward(nn.Module):

@@ -11,7 +11,6 @@ Assumption: losses that agree over a stretch of steps come from the same trainin
 so a loss says nothing else.
 """
 
-import json
 import os
 import shutil
 import tempfile
@@ -154,7 +153,9 @@ def compared(model: str, stretch: Stretch, methods: Sequence[str], options: Opti
             "num_threads": options.num_threads,
             "arrays": str(Path(folder) / "arrays.npz"),
         }
-        _start("benchmarks.jaxsens_training", Path(folder), job)
+        cell.run_on(
+            "benchmarks.jaxsens_training", job, Path(folder), num_threads=options.num_threads
+        )
         for _ in range(ROUNDS):
             for method in methods:
                 if method in errors:
@@ -172,18 +173,13 @@ def compared(model: str, stretch: Stretch, methods: Sequence[str], options: Opti
 
 
 def _measured(method: str, folder: Path, job: Row) -> Row:
-    out = folder / "row.json"
-    out.unlink(missing_ok=True)
-    _start("benchmarks.training_cell", folder, job | {"side": SIDES[method], "out": str(out)})
-    found: Row = json.loads(out.read_text())
+    found: Row = cell.found_by(
+        "benchmarks.training_cell",
+        job | {"side": SIDES[method]},
+        folder,
+        num_threads=job["num_threads"],
+    )
     return found
-
-
-def _start(module: str, folder: Path, job: Row) -> None:
-    path = folder / "job.json"
-    path.write_text(json.dumps(job))
-    environment = cell.thread_environment(job["num_threads"])
-    cell.run_module(module, str(path), environment=environment)
 
 
 def merged(parts: Sequence[Row], steps: int) -> Row:

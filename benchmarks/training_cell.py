@@ -3,7 +3,6 @@
 python -m benchmarks.training_cell JOB.json     (started by `benchmarks.training`)
 """
 
-import importlib
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -14,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks import cell
-from benchmarks.many_runs_cell import timed
 from benchmarks.workload import Setting, Weights, load_arrays
 
 #: Small enough that rounding stays rounding over a stretch.
@@ -66,7 +64,7 @@ def measure(side: Callable[[Job], Advance], job: Job, repeats: int) -> dict[str,
         stretches.append(np.asarray(advance(), np.float64))
         return float(stretches[-1][-1])
 
-    found = timed(last_loss, repeats)
+    found = cell.timed(last_loss, repeats)
     return found | {"losses": stretches[0].tolist(), "peak_mb": cell.peak_rss_mb()}
 
 
@@ -74,8 +72,7 @@ def main(path: str) -> None:
     """Runs the job in the file `path`."""
     settings = json.loads(Path(path).read_text())
     cell.pin(settings["num_threads"])
-    module, function = settings["side"].split(":")
-    side = getattr(importlib.import_module(module), function)
+    side = cell.function_named(settings["side"])
     Path(settings["out"]).write_text(json.dumps(measure(side, load(settings), settings["repeats"])))
 
 

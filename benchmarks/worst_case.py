@@ -9,13 +9,12 @@ All methods climb from the same starts, by the same steps:
     jaxsens        `worst_case` as it comes: a step computes one row and one column of the attention
 """
 
-import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import cell
-from benchmarks.compare import check_known, installed
+from benchmarks.compare import chosen_methods
 from benchmarks.frame import Column, Options, Result, Row
 
 #: The ratios are against the first two.
@@ -55,12 +54,7 @@ NOTES = [
 
 def run(options: Options) -> Result:
     """Every number of words and width by every method, each cell in a process of its own."""
-    methods = options.methods or tuple(SIDES)
-    check_known("method", methods, SIDES)
-    notes = [*NOTES]
-    if not installed("torch"):
-        methods = tuple(name for name in methods if name != "torch")
-        notes.append("torch is missing, so there is nothing to compare with")
+    methods, missing = chosen_methods(options, SIDES)
     rows: list[Row] = []
     failures: list[str] = []
     for num_words in options.words:
@@ -68,7 +62,7 @@ def run(options: Options) -> Result:
             found, failed = _compared(num_words, width, methods, options)
             rows += found
             failures += failed
-    return Result(rows, COLUMNS, [*notes, *failures], agree=not failures)
+    return Result(rows, COLUMNS, [*NOTES, *missing, *failures], agree=not failures)
 
 
 def _compared(
@@ -115,11 +109,12 @@ def _compared(
 
 def run_cell(settings: Row, factory: str, folder: Path) -> Row:
     """What a cell found."""
-    job, out = folder / "job.json", folder / "row.json"
-    job.write_text(json.dumps(settings | {"factory": factory, "out": str(out)}))
-    environment = cell.thread_environment(settings["num_threads"])
-    cell.run_module("benchmarks.worst_case_cell", str(job), environment=environment)
-    found: Row = json.loads(out.read_text())
+    found: Row = cell.found_by(
+        "benchmarks.worst_case_cell",
+        settings | {"factory": factory},
+        folder,
+        num_threads=settings["num_threads"],
+    )
     return found
 
 

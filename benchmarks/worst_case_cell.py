@@ -3,19 +3,15 @@
 python -m benchmarks.worst_case_cell JOB.json     (started by `benchmarks.worst_case`)
 """
 
-import importlib
-import json
 import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from benchmarks import cell
 from benchmarks.frame import Row
-from benchmarks.many_runs_cell import timed
 
 
 @dataclass(frozen=True)
@@ -57,19 +53,13 @@ class Job:
 
 def timed_row(climb: Callable[[], float], repeats: int) -> Row:
     """Times a search that gives the mean of the largest changes it found."""
-    row = timed(climb, repeats)
+    row = cell.timed(climb, repeats)
     return {**row, "change": row.pop("loss"), "peak_mb": cell.peak_rss_mb()}
 
 
 def main(path: str) -> None:
     """Runs the job in the file `path`."""
-    settings = json.loads(Path(path).read_text())
-    out, factory = Path(settings.pop("out")), settings.pop("factory")
-    job = Job(**settings)
-    cell.pin(job.num_threads)
-    module, function = factory.split(":")
-    row = getattr(importlib.import_module(module), function)(job)
-    out.write_text(json.dumps(row))
+    cell.run_job(path, Job)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import (
-    cell,
+    compare,
     frame,
     many_runs,
     models,
@@ -23,18 +23,6 @@ from benchmarks import (
 from benchmarks.workload import Setting
 
 MLP = Setting("MLP", {"num_classes": 3, "widths": (9, 5)}, (8, 8, 2), (4, 4, 2))
-
-
-@pytest.fixture
-def one_process(monkeypatch):
-    """Cells and jobs run in this process, which has compiled most of what they need."""
-
-    def run_module(module, *arguments, environment):
-        importlib.import_module(module).main(*arguments)
-
-    monkeypatch.setattr(cell, "run_module", run_module)
-    monkeypatch.setattr(cell, "pin", lambda num_threads: None)
-    monkeypatch.setattr(cell, "MATMUL_SIZE", 8)
 
 
 def test_scaling_measures_every_axis_and_draws_it(monkeypatch, tmp_path, one_process):
@@ -147,7 +135,7 @@ MANY = frame.Options(
 
 
 def test_many_runs_without_torch_has_the_row_of_jaxsens(monkeypatch, one_process):
-    monkeypatch.setattr(many_runs, "installed", lambda package: False)
+    monkeypatch.setattr(compare, "installed", lambda package: False)
     result = many_runs.run(MANY)
     (row,) = result.rows
     assert result.agree
@@ -219,7 +207,7 @@ def test_methods_that_find_different_changes_disagree(monkeypatch):
         return {"seconds": [2.0, 1.0], "change": by_side.get(factory)}
 
     monkeypatch.setattr(worst_case, "run_cell", run_cell)
-    monkeypatch.setattr(worst_case, "installed", lambda package: package != "torch")
+    monkeypatch.setattr(compare, "installed", lambda package: package != "torch")
     result = worst_case.run(WORST)
     assert not result.agree
     assert "n=7 d=6: the methods found different changes, [1.0, 1.1]" in result.notes

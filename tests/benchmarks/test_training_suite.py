@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import cell, frame, jaxsens_training, page, training, training_cell
+from benchmarks import frame, jaxsens_training, page, training, training_cell
 from benchmarks.workload import Setting, load_arrays
 
 SHAPE, TEXT = (8, 12, 2), (5, 12)
@@ -24,17 +24,6 @@ TINY = {
     ),
 }
 STEPS, BATCH = 3, 4
-
-
-@pytest.fixture
-def one_process(monkeypatch):
-    """Cells run in this process, which has compiled most of what they need."""
-
-    def run_module(module, *arguments, environment):
-        importlib.import_module(module).main(*arguments)
-
-    monkeypatch.setattr(cell, "run_module", run_module)
-    monkeypatch.setattr(cell, "pin", lambda num_threads: None)
 
 
 @pytest.mark.parametrize("model", TINY)
