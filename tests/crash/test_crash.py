@@ -6,7 +6,6 @@ the process, tear what it writes, or fail as a full or broken disk does.
 
 import errno
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -17,8 +16,9 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
+from tests.helpers import processes
+
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 #: As in faults.c; a process that dies does so with the status 9.
 DIE, TEAR, FAIL = 0, 1, 2
 DIED = 9
@@ -29,28 +29,15 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-class Server:
+class Server(processes.Server):
     """Runs of the tiny experiment, each in a process of its own that is cheap to start."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, library = folder, folder / "faults.so"
         command = [CC, "-shared", "-fPIC", "-o", library, HERE / "faults.c", "-ldl", "-lpthread"]
         subprocess.run(command, check=True, timeout=60)
-        flags = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1")
-        environment = {
-            **os.environ,
-            "XLA_FLAGS": flags,
-            "LD_PRELOAD": str(library),
-            "PYTHONPATH": str(ROOT),
-            "TMPDIR": str(folder),
-        }
-        self._process = subprocess.Popen(
-            [sys.executable, HERE / "server.py"],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        variables = {"XLA_FLAGS": processes.flags_of_devices(1), "LD_PRELOAD": str(library)}
+        super().__init__(HERE / "server.py", variables | {"TMPDIR": str(folder)})
         self.reference = folder / "reference"
         status, self.num_changes = self.run(self.reference)
         assert status == 0
@@ -65,19 +52,12 @@ class Server:
             "how": how,
             "errno": error,
         }
-        self._process.stdin.write(json.dumps(job) + "\n")
-        self._process.stdin.flush()
-        status, count = map(int, self._process.stdout.readline().split())
+        status, count = map(int, self.ask(job).split())
         return status, count
 
     def said(self) -> str:
         """What the last run said on stderr."""
         return (self.folder / "stderr").read_text()
-
-    def close(self) -> None:
-        self._process.stdin.close()
-        self._process.wait(timeout=60)
-        self._process.stdout.close()
 
 
 @pytest.fixture(scope="module")

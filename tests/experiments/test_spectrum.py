@@ -19,12 +19,6 @@ TINY = (
 )
 
 
-def draft(fig, folder, name):
-    """Saves a small PNG; the real way (tests/figures) takes seconds per figure."""
-    folder.mkdir(exist_ok=True)
-    fig.savefig(folder / f"{name}.png", dpi=50)
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """One tiny run: (results, folder)."""
@@ -36,7 +30,6 @@ def finished(tmp_path_factory):
         patch.setattr(networks, "UNIVARIATE", networks.UNIVARIATE[2:5])
         smaller = {"MLP": MLP(depth=2), "transformer": Transformer(tokens=2, embed=False)}
         patch.setattr(networks, "TRAINED", smaller)
-        patch.setattr(jaxsens.figures, "save", draft)
         assert main([*TINY.split(), "--workdir", str(folder)]) == 0
     return json.loads((folder / "results.json").read_text()), folder
 

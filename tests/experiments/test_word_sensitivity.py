@@ -24,18 +24,11 @@ def part(name):
     return importlib.import_module(f"{EXPERIMENT.__name__}.{name}")
 
 
-def draft(fig, folder, name):
-    folder.mkdir(exist_ok=True)
-    fig.savefig(folder / f"{name}.png", dpi=50)
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """One tiny run: (results, folder)."""
     folder = tmp_path_factory.mktemp("words") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jaxsens.figures, "save", draft)
-        assert main([*TINY.split(), "--workdir", str(folder)]) == 0
+    assert main([*TINY.split(), "--workdir", str(folder)]) == 0
     return json.loads((folder / "results.json").read_text()), folder
 
 
@@ -108,7 +101,6 @@ def test_a_killed_run_goes_on_to_the_same_bits(finished, tmp_path, monkeypatch):
         part("context"), "_points", lambda *given: measured.append(given) or points(*given)
     )
     monkeypatch.setattr(part("measuring"), "_first_words", lambda *_: pytest.fail("done before"))
-    monkeypatch.setattr(jaxsens.figures, "save", draft)
     assert main([*TINY.split(), "--workdir", str(tmp_path / "run")]) == 0
     again = json.loads((tmp_path / "run" / "results.json").read_text())
     assert again["values"] == results["values"]
@@ -275,9 +267,8 @@ VISION = (
 @pytest.mark.slow
 @pytest.mark.parametrize(("flags", "model"), [(LANGUAGE, "roberta-softmax"), (VISION, "mlp-leaky")])
 def test_models_of_other_runs_are_measured_untrained_and_trained(
-    flags, model, capsys, monkeypatch, check_claims
+    flags, model, capsys, check_claims
 ):
-    monkeypatch.setattr(jaxsens.figures, "save", draft)
     assert main([*flags.split(), "--workdir", "other"]) == 0
     reused = "--num-measured 3 --num-places 2 --reuse other --workdir run"
     assert main([*TINY.split(), *reused.split()]) == 0
@@ -303,7 +294,7 @@ def test_models_of_other_runs_are_measured_untrained_and_trained(
 
 
 @pytest.mark.slow
-def test_reviews_in_the_embeddings_of_bert(tmp_path, monkeypatch):
+def test_reviews_in_the_embeddings_of_bert(tmp_path):
     numpy_files = pytest.importorskip("safetensors.numpy")
     rng = np.random.default_rng(0)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefgh"]
@@ -326,7 +317,6 @@ def test_reviews_in_the_embeddings_of_bert(tmp_path, monkeypatch):
         rows = [f"{i}\t{i % 2}\t{' '.join(rng.choice(list('abcdefgh'), 9))}" for i in range(8)]
         text = "\n".join(["file\tlabel\ttext", *rows]) + "\n"
         (tmp_path / "imdb" / f"{split}.tsv").write_text(text)
-    monkeypatch.setattr(jaxsens.figures, "save", draft)
     flags = "--embeddings bert --data-dir . --workdir run"
     assert main([*TINY.split(), *flags.split()]) == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())

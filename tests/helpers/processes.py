@@ -28,7 +28,38 @@ def flags_of_devices(num: int) -> str:
     return os.environ["XLA_FLAGS"].replace("device_count=8", f"device_count={num}")
 
 
-class Forks:
+class Server:
+    """A Python program that answers a line of JSON by a line.
+
+    Args:
+      program: its file.
+      variables: what it has in its environment beside the tests' own.
+    """
+
+    def __init__(self, program: Path, variables: Mapping[str, str] | None = None) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, program],
+            env={**os.environ, "PYTHONPATH": str(ROOT), **(variables or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.answers = self._process.stdout
+
+    def ask(self, question: Any) -> str:
+        """The line that it answers."""
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        return self.answers.readline()
+
+    def close(self, timeout: float = 60) -> None:
+        """Lets it end, which it must in so many seconds."""
+        self._process.stdin.close()
+        self._process.wait(timeout=timeout)
+        self.answers.close()
+
+
+class Forks(Server):
     """Starts Python programs as forks of one process that has imported jaxsens and its libraries.
 
     Importing them takes seconds, a fork none. JAX has not started in that process, so that a fork
@@ -36,14 +67,8 @@ class Forks:
     """
 
     def __init__(self, folder: Path) -> None:
+        super().__init__(HERE / "fork_server.py")
         self._folder, self._num = folder, 0
-        self._process = subprocess.Popen(
-            [sys.executable, HERE / "fork_server.py"],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
 
     def start(
         self,
@@ -66,7 +91,7 @@ class Forks:
         job = {"command": [str(word) for word in command], "folder": os.getcwd(), "said": str(said)}
         variables = {"XLA_FLAGS": flags_of_devices(num_devices), **(environment or {})}
         job |= {"environment": os.environ | variables, "config": dict(config or {})}
-        return Fork(self, self.ask(job), said)
+        return Fork(self, json.loads(self.ask(job)), said)
 
     def run_together(
         self, commands: Sequence[Sequence[Any]], *, timeout: float, **options: Any
@@ -82,17 +107,6 @@ class Forks:
         """A port at which processes can meet."""
         return free_port()
 
-    def ask(self, question: Any) -> Any:
-        """The answer of the server."""
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.stdin.close()
-        self._process.wait(timeout=60)
-        self._process.stdout.close()
-
 
 class Fork:
     """A process that `Forks` has started; used as `subprocess.Popen` is."""
@@ -103,7 +117,7 @@ class Fork:
     def poll(self) -> int | None:
         """Its status, None while it runs."""
         if self.returncode is None:
-            self.returncode = self._forks.ask({"poll": self.pid})
+            self.returncode = json.loads(self._forks.ask({"poll": self.pid}))
         return self.returncode
 
     def wait(self, timeout: float) -> int:

@@ -5,8 +5,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,34 +14,21 @@ import orbax.checkpoint as ocp
 import pytest
 
 from jaxsens.core import hosts
-from tests.helpers.processes import free_port
+from tests.helpers import processes
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 QUICK = ["--exp", "vision", "--num-measured", "10"]
 #: Enough for the slowest machine; nothing waits for it where all is well.
 LIMIT = 300
 
 
-class Server:
+class Server(processes.Server):
     """Jobs of several processes, cheap to start."""
 
     def __init__(self, folder: Path) -> None:
+        variables = {"XLA_FLAGS": processes.flags_of_devices(2), "TMPDIR": str(folder)}
+        super().__init__(HERE / "server.py", variables)
         self.folder, self._num = folder, 0
-        flags = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=2")
-        environment = {
-            **os.environ,
-            "XLA_FLAGS": flags,
-            "PYTHONPATH": str(ROOT),
-            "TMPDIR": str(folder),
-        }
-        self._process = subprocess.Popen(
-            [sys.executable, HERE / "server.py"],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
 
     def start(
         self, arguments, num=2, own=None, heartbeat=10, slurm=False, keeps_programs=False
@@ -53,15 +38,8 @@ class Server:
         folder.mkdir()
         job = {"arguments": arguments, "num": num, "own": own or {}}
         job |= {"folder": str(folder), "heartbeat": heartbeat, "slurm": slurm}
-        job |= {"port": free_port(), "keeps_programs": keeps_programs}
-        self._process.stdin.write(json.dumps(job) + "\n")
-        self._process.stdin.flush()
-        return Job(folder, json.loads(self._process.stdout.readline()), self._process.stdout)
-
-    def close(self) -> None:
-        self._process.stdin.close()
-        self._process.wait(timeout=LIMIT)
-        self._process.stdout.close()
+        job |= {"port": processes.free_port(), "keeps_programs": keeps_programs}
+        return Job(folder, json.loads(self.ask(job)), self.answers)
 
 
 class Job:
@@ -97,7 +75,7 @@ class Job:
 def server(tmp_path_factory):
     opened = Server(tmp_path_factory.mktemp("processes"))
     yield opened
-    opened.close()
+    opened.close(LIMIT)
 
 
 @pytest.fixture(scope="module")
