@@ -22,11 +22,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxsens.models import BitTransformer
-from jaxsens.models.tokens.bit_transformer import tie_layers
 from jaxsens.reporting.cached import cached_stage
 from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.training.lanes import by_blocks
@@ -35,7 +33,7 @@ from .config import Config
 from .functions import FUNCTIONS, Function
 from .measuring import stage_key
 from .stages import even_blocks
-from .training import Lanes, Run, finite_or_none, make_lanes, train_stage
+from .training import BitTransformerTask, Lanes, Run, finite_or_none, make_lanes, train_stage
 
 #: What is learned: all but MEAN, the last one, which is not Boolean; lanes number them alike.
 ASKED_FUNCTIONS: tuple[Function, ...] = FUNCTIONS[:-1]
@@ -45,7 +43,7 @@ _STAGE = "length"
 
 
 @dataclass(frozen=True)
-class LengthTask:
+class LengthTask(BitTransformerTask):
     """A function of inputs of all lengths up to one: a `LaneTask`.
 
     Attributes:
@@ -59,16 +57,6 @@ class LengthTask:
     longest: int
     batch: int
     tied: bool = True
-
-    def init(self, lane: Lanes) -> Any:
-        """First weights, from the lane's key."""
-        bits = jnp.zeros((1, self.model.length), jnp.int32)
-        variables: Any = self.model.init(jax.random.fold_in(lane.key, 0), bits)
-        return tie_layers(variables) if self.tied else variables
-
-    def optimizer(self, lane: Lanes) -> optax.GradientTransformation:
-        """AdamW on all parameters."""
-        return optax.adamw(lane.learning_rate, weight_decay=lane.weight_decay)
 
     def loss(self, params: Any, lane: Lanes, step: Int[Array, ""]) -> Float[Array, ""]:
         """The mean squared error of the inputs that the step draws."""

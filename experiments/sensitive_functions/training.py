@@ -68,8 +68,28 @@ class Lanes:
     points: Int[Array, "*L m"] | None = None
 
 
+class BitTransformerTask:
+    """What the tasks of bit transformers share: first weights and optimiser.
+
+    Not a dataclass: checkpoints know the fields of each task, in its own order.
+    """
+
+    model: BitTransformer
+    tied: bool
+
+    def init(self, lane: Lanes) -> Any:
+        """First weights, from the lane's key."""
+        bits = jnp.zeros((1, self.model.length), jnp.int32)
+        variables: Any = self.model.init(jax.random.fold_in(lane.key, 0), bits)
+        return tie_layers(variables) if self.tied else variables
+
+    def optimizer(self, lane: Lanes) -> optax.GradientTransformation:
+        """AdamW on all parameters, biases and norms included."""
+        return optax.adamw(lane.learning_rate, weight_decay=lane.weight_decay)
+
+
 @dataclass(frozen=True)
-class BitTask:
+class BitTask(BitTransformerTask):
     """A transformer that is fitted to values of bits by squared error: a `LaneTask`.
 
     Attributes:
@@ -81,16 +101,6 @@ class BitTask:
     model: BitTransformer
     batch: int
     tied: bool = True
-
-    def init(self, lane: Lanes) -> Any:
-        """First weights, from the lane's key."""
-        bits = jnp.zeros((1, self.model.length), jnp.int32)
-        variables: Any = self.model.init(jax.random.fold_in(lane.key, 0), bits)
-        return tie_layers(variables) if self.tied else variables
-
-    def optimizer(self, lane: Lanes) -> optax.GradientTransformation:
-        """AdamW on all parameters, biases and norms included."""
-        return optax.adamw(lane.learning_rate, weight_decay=lane.weight_decay)
 
     def loss(self, params: Any, lane: Lanes, step: Int[Array, ""]) -> Float[Array, ""]:
         """The mean squared error of the inputs that the step draws."""
