@@ -71,10 +71,10 @@ def less_sensitive_over_seeds(
     """Whether one model is less sensitive than another, training after training."""
     claim = less_sensitive(lesser, greater, {name: each[0] for name, each in estimates.items()})
     means = {m.label: [e.mean for e in estimates[m.name]] for m in (lesser, greater)}
-    return over_seeds(claim, means, np.subtract(means[greater.label], means[lesser.label]))
+    return claim_over_seeds(claim, means, np.subtract(means[greater.label], means[lesser.label]))
 
 
-def over_seeds(
+def claim_over_seeds(
     claim: Claim, compared: Mapping[str, Sequence[float]], by_seed: Sequence[float] | np.ndarray
 ) -> Claim:
     """A claim of one training, decided by the differences that all trainings give.

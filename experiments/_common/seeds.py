@@ -68,10 +68,10 @@ def by_seed(
     return {spec.name: [found[each.name] for each in with_seeds(spec, num_seeds)] for spec in specs}
 
 
-def spread(values: Sequence[float]) -> tuple[str, str, str]:
+def seed_cells(values: Sequence[float]) -> tuple[str, str, str]:
     """Cells of a table over seeds: mean, 95 % interval over seeds, range; shares of [0, 1].
 
-    >>> spread([0.1, 0.3])
+    >>> seed_cells([0.1, 0.3])
     ('0.2000', '0.0000 – 1.0000', '0.1000 – 0.3000')
     """
     mean, low, high = mean_over_seeds(values)
@@ -101,7 +101,7 @@ def seeds_table(
             (
                 spec.label,
                 spec.paper,
-                *spread(means),
+                *seed_cells(means),
                 f"± {widest / 2:.4f}",
                 f"{np.mean([record['train_accuracy'] for record in last]):.3f}",
                 f"{np.mean([record['test_accuracy'] for record in last]):.3f}",

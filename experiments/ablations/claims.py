@@ -14,7 +14,7 @@ from jaxsens.core.intervals import (
 )
 from jaxsens.reporting.results import Claim
 
-from .._common.claims import SeedEstimates, over_seeds
+from .._common.claims import SeedEstimates, claim_over_seeds
 from .._images.models import ModelSpec
 
 
@@ -94,7 +94,7 @@ def effect_claims(
             interval=by_seed.ends,
             num_seeds=num_seeds,
         ),
-        over_seeds(
+        claim_over_seeds(
             small,
             {"gap": gaps.tolist(), "largest difference": effects.tolist()},
             gaps - effects,

@@ -19,7 +19,7 @@ from jaxsens.core.intervals import (
 from jaxsens.core.intervals.basics import Bounds
 from jaxsens.reporting.results import Claim
 
-from .._common.claims import SeedEstimates, less_sensitive_over_seeds, over_seeds
+from .._common.claims import SeedEstimates, claim_over_seeds, less_sensitive_over_seeds
 from .._images.models import ModelSpec
 from .._images.paper import LABELS
 from .measuring import ErrorsBySeed
@@ -106,7 +106,7 @@ def _gain_claim(
         num_examples=len(by_image[0]),
         num_seeds=1,
     )
-    return over_seeds(claim, means, [float(values.mean()) for values in by_image])
+    return claim_over_seeds(claim, means, [float(values.mean()) for values in by_image])
 
 
 def transformer_pairs(specs: Sequence[ModelSpec]) -> list[tuple[ModelSpec, ModelSpec]]:

@@ -3,16 +3,18 @@
 No code was released for it, so these choices are ours:
 
 * All lengths from 1 to the longest of training are equally likely, and so are the 2^length inputs.
-* An input stands at a random place of the model's positions, which are as many as the longest input
-  asked for has bits. Every position is so trained. From the first position on, those beyond the
-  training lengths would keep their random embeddings, and any function would fail there for a
-  reason that has nothing to do with its sensitivity.
-  The longest inputs asked for have a single place, so that FIRST is the same position in all of
-  them: shorter ones, which have several, ask more of it.
-* It is read at its last bit, and no other position is visible. FIRST is the first visible bit.
+* The model has as many positions as the longest input asked for has bits, and an input stands at a
+  random place among them, so that every position is trained. If all inputs began at the first
+  position, those beyond the training lengths would keep their random embeddings, and any function
+  would fail there for a reason that has nothing to do with its sensitivity.
+  The longest inputs asked for fit in one place only: FIRST is the same position in all of them,
+  and so easier than at shorter lengths.
+* It is read at its last bit; positions where it does not stand are not visible. FIRST is the first
+  visible bit.
 
 Accuracy at a length has a base: what the better constant gets, ½ but for MAJORITY, whose ties count
-as 0. So runs are compared by skill, (accuracy − base)/(1 − base): 0 for a constant, 1 if right.
+as 0. So runs are compared by skill, (accuracy − base)/(1 − base): 0 for the better constant, 1 for
+the function itself.
 """
 
 import math
@@ -33,11 +35,11 @@ from .config import Config
 from .functions import FUNCTIONS, Function
 from .measuring import stage_key
 from .stages import even_blocks
-from .training import BitTransformerTask, Lanes, Run, finite_or_none, make_lanes, train_stage
+from .training import BitTransformerTask, Lanes, Run, json_lists, make_lanes, train_stage
 
 #: What is learned: all but MEAN, the last one, which is not Boolean; lanes number them alike.
 ASKED_FUNCTIONS: tuple[Function, ...] = FUNCTIONS[:-1]
-#: A run has learnt if it is right so often at each length of training.
+#: A run has learnt if its accuracy is at least this at each length of training.
 LEARNT_ACCURACY = 0.99
 _STAGE = "length"
 
@@ -85,7 +87,7 @@ class LengthRun:
 
     @property
     def trained_accuracy(self) -> float:
-        """The smallest at a length of training."""
+        """The smallest accuracy at a length of training."""
         return min(value for n, value in self.accuracies.items() if n <= self.longest)
 
     @property
@@ -201,4 +203,4 @@ def accuracies(
     numbers = jnp.arange(len(lanes.learning_rate), dtype=jnp.int32)
     with jax.default_matmul_precision("highest"):
         found = by_blocks(jax.jit(jax.vmap(of_lane)), (lanes, params, numbers), 1)
-    return finite_or_none(np.asarray(found))
+    return json_lists(np.asarray(found))

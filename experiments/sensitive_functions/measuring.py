@@ -41,7 +41,7 @@ from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.training.lanes import by_blocks
 
 from .functions import bits_of, pointwise_sensitivity
-from .training import LARGEST_NUMBERED, Lanes, finite_or_none, values_of
+from .training import LARGEST_NUMBERED, Lanes, json_lists, values_of
 
 #: "sphere": radius ε√p. "gaussian": standard deviation ε. "matched": the sphere of the paper's ρ.
 Noise = Literal["sphere", "gaussian", "matched"]
@@ -247,9 +247,9 @@ def measure_lanes(
     keys = jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(num))
     with jax.default_matmul_precision("highest"):
         of_block = functools.partial(_measure_block, spec)
-        # One lane a call: calls run side by side on the cores, and a lane's chunk fits the cache.
+        # One lane per call: calls run side by side on the cores, and a lane's chunk fits the cache.
         found = by_blocks(of_block, (lanes, params, keys), 1)
-    return {name: finite_or_none(values) for name, values in found.items()}
+    return {name: json_lists(values) for name, values in found.items()}
 
 
 def stage_key(seed: int, name: str) -> PRNGKeyArray:

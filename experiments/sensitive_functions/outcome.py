@@ -33,15 +33,15 @@ class PartFindings:
     values: dict[str, Any] = field(default_factory=dict)
 
 
-def over_seeds(values: Sequence[float] | np.ndarray, bounds: Bounds = REAL_LINE) -> Interval:
-    """Mean and Student's 95 % interval; nan for no values, and all of `bounds` for a single one."""
+def mean_over_seeds(values: Sequence[float] | np.ndarray, bounds: Bounds = REAL_LINE) -> Interval:
+    """Mean and Student's 95 % interval: all of `bounds` for a single value, and nan for none."""
     if not len(values):
         return Interval(math.nan, *bounds)
     return student_interval(np.asarray(values, np.float64), bounds)
 
 
 def share(hits: Sequence[bool] | np.ndarray) -> Interval:
-    """The share of runs that did it, with an interval that is right also for none and for all."""
+    """The share of runs that hit, with an interval that is right also if none or all do."""
     return mean_interval(np.asarray(hits, np.float64), (0.0, 1.0))
 
 

@@ -9,13 +9,14 @@ Step 2. Other transformers are trained on the whole table of a learned and of a 
 and their sharpness is measured: of functions that differ in sensitivity but agree on the same
 labels.
 
-Sets of inputs of one function and one choice are nested, and all sizes start from the same weights,
-so that sizes differ in nothing else. So do a learned and a random extension in step 2.
+The sets of inputs of one function and one subset number are nested, and training starts from the
+same weights for all sizes, so that these differ in nothing else. In step 2, likewise, the learned
+and the random extension of the same labels share first weights and batches.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import jax
@@ -31,7 +32,7 @@ from jaxsens.reporting.run_folder import RunFolder
 from .config import Config
 from .functions import bits_of
 from .measuring import Measurement, Noise, Record, draws_of, measured_stage, stage_key
-from .outcome import over_seeds
+from .outcome import mean_over_seeds
 from .stages import even_blocks
 from .training import LEARNT, BitTask, Lanes, train_stage
 
@@ -48,7 +49,7 @@ class Partial:
 
     Attributes:
       function: number of the function.
-      subset: number of the choice of inputs.
+      subset: number of the random order of all inputs, of which the first are known.
       target: its values, a table.
       points: the inputs where it is known.
       coins: the values of its random extension elsewhere.
@@ -180,11 +181,11 @@ def over_functions(extensions: Sequence[Extension], values: Sequence[float]) -> 
     groups: dict[int, list[float]] = {}
     for extension, value in zip(extensions, values, strict=True):
         groups.setdefault(extension.partial.function, []).append(value)
-    return over_seeds([float(np.mean(group)) for group in groups.values()])
+    return mean_over_seeds([float(np.mean(group)) for group in groups.values()])
 
 
 def partial_functions(config: Config) -> list[Partial]:
-    """All functions, choices of inputs and sizes, in this order."""
+    """All functions, subsets and sizes, in this order."""
     num, key = 2**config.generalisation_bits, stage_key(config.seed, "generalisation")
 
     def coins(*numbers: int) -> Bool[np.ndarray, " N"]:
@@ -205,11 +206,11 @@ def learned_extensions(config: Config, folder: RunFolder) -> list[Extension]:
     """Step 1: trains on all partial functions, or reads what was learned."""
     partials, task = partial_functions(config), _task(config)
     largest = max(p.size for p in partials)
-    choice = [p.function * config.generalisation_subsets + p.subset for p in partials]
+    numbers = [p.function * config.generalisation_subsets + p.subset for p in partials]
     lanes = _lanes(
         config,
         stage_key(config.seed, _FIT),
-        choice,
+        numbers,
         [p.target for p in partials],
         # Repeated to one length: drawing from it is drawing from the set itself.
         np.stack([np.tile(p.points, largest // p.size) for p in partials]),
@@ -227,7 +228,9 @@ def learned_extensions(config: Config, folder: RunFolder) -> list[Extension]:
         )
         bits = bits_of(jnp.arange(2**task.model.length, dtype=jnp.int32), task.model.length)
         with jax.default_matmul_precision("highest"):
-            outputs = jax.jit(partial(jax.lax.map, lambda params: task.model.apply(params, bits)))
+            outputs = jax.jit(
+                functools.partial(jax.lax.map, lambda params: task.model.apply(params, bits))
+            )
             tables = np.asarray(outputs(state.params)) > 0.5
         return [_text(table) for table in tables]
 
@@ -252,8 +255,8 @@ def retrained(
         return []
     task, tables = _task(config), [extensions[place].table(kind) for place, kind, _ in plan]
     # The same key, thus first weights and batches, for both extensions of the same labels.
-    number = [place * config.generalisation_retrain_seeds + seed for place, _, seed in plan]
-    lanes = _lanes(config, stage_key(config.seed, _RETRAINED), number, tables)
+    numbers = [place * config.generalisation_retrain_seeds + seed for place, _, seed in plan]
+    lanes = _lanes(config, stage_key(config.seed, _RETRAINED), numbers, tables)
     state = train_stage(
         folder,
         _RETRAINED,
@@ -301,7 +304,7 @@ def _folded(key: jax.Array, *numbers: int) -> Array:
 
 
 def _text(table: Bool[np.ndarray, " N"]) -> str:
-    """A table for a record: one letter a value."""
+    """A table for a record: one letter per value."""
     return "".join("1" if value else "0" for value in table)
 
 

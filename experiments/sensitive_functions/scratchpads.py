@@ -33,7 +33,7 @@ from jaxsens.training.lanes import by_blocks
 from .config import Config
 from .measuring import num_parameters, selected_weights, stage_key
 from .stages import even_blocks
-from .training import Lanes, finite_or_none, train_stage
+from .training import Lanes, json_lists, train_stage
 
 #: A run has learnt if it writes more than this share of strings right; the paper's filter.
 LEARNT_STRINGS = 0.999
@@ -157,7 +157,7 @@ def measure_lanes(asked: Asked, params: Any, *, key: PRNGKeyArray) -> dict[str, 
     keys = jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(num))
     with jax.default_matmul_precision("highest"):
         found = by_blocks(functools.partial(_measure_block, asked), (params, keys), 1)
-    return {name: finite_or_none(values) for name, values in found.items()}
+    return {name: json_lists(values) for name, values in found.items()}
 
 
 @functools.partial(jax.jit, static_argnums=0)

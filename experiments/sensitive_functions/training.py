@@ -208,8 +208,8 @@ def require_some_finite(name: str, losses: Sequence[float | None], lanes: Lanes,
         )
 
 
-def finite_or_none(values: Any) -> list[Any]:
-    """Nested lists, None for what is not finite: JSON has no nan."""
+def json_lists(values: Any) -> list[Any]:
+    """Nested lists for JSON, which has no nan: None for what is not finite."""
     nested = np.asarray(values, np.float64)
     found = nested.astype(object)
     found[~np.isfinite(nested)] = None
@@ -219,7 +219,7 @@ def finite_or_none(values: Any) -> list[Any]:
 
 def _batch_losses(task: LaneTask, lanes: Lanes) -> Measure:
     def measure(step: int, state: LaneState) -> dict[str, list[Any]]:
-        return {"loss": finite_or_none(_losses(task, state.params, lanes, jnp.int32(step)))}
+        return {"loss": json_lists(_losses(task, state.params, lanes, jnp.int32(step)))}
 
     return measure
 

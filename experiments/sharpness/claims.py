@@ -5,7 +5,7 @@ import numpy as np
 import jaxsens
 from jaxsens.reporting.results import Claim
 
-from .._common.claims import over_seeds
+from .._common.claims import claim_over_seeds
 from .._images.models import ModelSpec
 from .measuring import SharpnessBySeed
 from .paper import KINDS, TABLE_2
@@ -38,4 +38,4 @@ def flatter_claim(
         num_examples=len(difference.values),
         num_seeds=1,
     )
-    return over_seeds(claim, means, np.subtract(means[base.label], means[changed.label]))
+    return claim_over_seeds(claim, means, np.subtract(means[base.label], means[changed.label]))

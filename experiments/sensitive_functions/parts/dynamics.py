@@ -20,7 +20,7 @@ from ..._common.figures import saved_figure
 from .. import paper
 from ..config import Config
 from ..measuring import Measurement, measure_lanes, stage_key
-from ..outcome import POSITIVE, PartFindings, over_seeds, share, text_of
+from ..outcome import POSITIVE, PartFindings, mean_over_seeds, share, text_of
 from ..stages import even_blocks
 from ..training import Run, make_lanes, require_some_finite, train_stage
 from .dynamics_curves import MEASURES, Curve
@@ -33,7 +33,7 @@ def run(config: Config, folder: RunFolder) -> PartFindings:
     kind = config.sharpness
     dropped = [curve for curve in found if curve.dropped is not None]
     n = config.dynamics_length
-    rise = over_seeds([curve.rise(kind) for curve in dropped], POSITIVE)
+    rise = mean_over_seeds([curve.rise(kind) for curve in dropped], POSITIVE)
     by_decay = {
         decay: [curve for curve in found if curve.decay == decay]
         for decay in config.dynamics_decays
@@ -140,7 +140,7 @@ def claims_of(found: Sequence[Curve], kind: str, title: str) -> list[Claim]:
     finals = [curve.final_share(kind) for curve in dropped]
     inside = [curve.rises_in_drop(kind) for curve in dropped]
     low, high = paper.FINAL_SHARE
-    rise, final = over_seeds(rises, POSITIVE), over_seeds(finals, (0.0, 1.0))
+    rise, final = mean_over_seeds(rises, POSITIVE), mean_over_seeds(finals, (0.0, 1.0))
     coincide = share(inside) if inside else Interval(math.nan, 0.0, 1.0)
     num = max(1, len(dropped))
     return [

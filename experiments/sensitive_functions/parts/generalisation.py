@@ -18,7 +18,7 @@ from jaxsens.reporting.run_folder import RunFolder
 
 from ..._common.claims import number_or_none
 from ..config import Config
-from ..outcome import PartFindings, claim_ends, over_seeds, text_of
+from ..outcome import PartFindings, claim_ends, mean_over_seeds, text_of
 from ..partial_functions import (
     KINDS,
     Extension,
@@ -173,7 +173,7 @@ def ordered_with_sensitivity(models: Sequence[Retrained], kind: str) -> Claim:
         for of in by_function.values()
     ]
     known = [value for value in found if value is not None]
-    mean = over_seeds(known, (-1.0, 1.0))
+    mean = mean_over_seeds(known, (-1.0, 1.0))
     return Claim(
         statement="Sharpness is ordered as the sensitivity of the table that was learnt (H4)",
         paper="ordered with sensitivity (Fig. 4)",

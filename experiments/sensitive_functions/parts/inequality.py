@@ -30,10 +30,10 @@ from ..._common.figures import saved_figure
 from ..config import Config
 from ..functions import FUNCTIONS, LABELS, Function
 from ..measuring import NOISES, Noise, Record, draws_of
-from ..outcome import PartFindings, over_seeds, text_of
+from ..outcome import PartFindings, mean_over_seeds, text_of
 from ..partial_functions import TABLE_NOISES, Retrained, learned_extensions, retrained
 from ..stages import TrainedModel, points_of
-from ..training import finite_or_none
+from ..training import json_lists
 from .scaling import scaling_models
 from .tradeoff import tradeoff_models
 
@@ -199,7 +199,7 @@ def theorem_table(models: Sequence[TrainedModel], heads: int) -> Table:
             max(0.0, a) / record["blowup_squared"] for a, record in zip(left, records, strict=True)
         ]
         of_field = {
-            name: over_seeds([record[name] for record in records])
+            name: mean_over_seeds([record[name] for record in records])
             for name in ("theorem4_left", "theorem4_right", "theorem4_constant", "blowup_squared")
         }
         rows.append(
@@ -210,9 +210,9 @@ def theorem_table(models: Sequence[TrainedModel], heads: int) -> Table:
                 _short(of_field["theorem4_left"].mean),
                 _short(of_field["theorem4_right"].mean),
                 _short(of_field["theorem4_constant"].mean),
-                text_of(over_seeds(left)),
+                text_of(mean_over_seeds(left)),
                 _short(of_field["blowup_squared"].mean),
-                _short(over_seeds(constants).mean),
+                _short(mean_over_seeds(constants).mean),
             )
         )
     return Table(
@@ -257,7 +257,7 @@ def draw(models: Sequence[TrainedModel], pairs: Sequence[Pairs]) -> Drawing:
         longest = max(model.n for model in learnt)
         records = [model.record for model in learnt if model.n == longest]
         for field, style in (("profile", "-"), ("noisy_profile", "--")):
-            tables = np.array([finite_or_none(record[field]) for record in records], float)
+            tables = np.array([json_lists(record[field]) for record in records], float)
             weights = tables if field == "profile" else tables[:, NOISES.index("sphere")]
             degrees.plot(
                 np.arange(longest + 1),

@@ -21,7 +21,7 @@ from ..._common.figures import saved_figure
 from ..config import Config
 from ..functions import LABELS, Function
 from ..lengths import ASKED_FUNCTIONS, LengthRun, base_rate, trained_lengths
-from ..outcome import PartFindings, over_seeds, text_of
+from ..outcome import PartFindings, mean_over_seeds, text_of
 
 #: A run with less skill than this does not generalise: nearer to a constant than to the function.
 GENERALISES = 0.5
@@ -68,7 +68,7 @@ def run(config: Config, folder: RunFolder) -> PartFindings:
 
 def skill_at(runs: Sequence[LengthRun], function: Function, n: int) -> Interval:
     """Mean skill at a length of the runs that learnt, over seeds."""
-    return over_seeds([each.skill(n) for each in _learnt(runs, function)], _BOUNDS)
+    return mean_over_seeds([each.skill(n) for each in _learnt(runs, function)], _BOUNDS)
 
 
 def parity_fails(runs: Sequence[LengthRun], longest: int) -> Claim:
@@ -131,7 +131,7 @@ def _table(config: Config, runs: Sequence[LengthRun]) -> Table:
                     n,
                     "trained" if n <= config.length_trained else "longer",
                     f"{len(learnt)} of {len(mine)}",
-                    text_of(over_seeds([each.accuracies[n] for each in learnt], (0.0, 1.0))),
+                    text_of(mean_over_seeds([each.accuracies[n] for each in learnt], (0.0, 1.0))),
                     text_of(skill_at(runs, function, n), 2),
                     float(np.mean([each.accuracies[n] for each in mine])),
                     base_rate(function, n),

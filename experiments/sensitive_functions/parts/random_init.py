@@ -18,7 +18,7 @@ from jaxsens.reporting.run_folder import RunFolder
 from ..._common.figures import saved_figure
 from ..config import Config
 from ..measuring import stage_key
-from ..outcome import PartFindings, over_seeds, text_of
+from ..outcome import PartFindings, mean_over_seeds, text_of
 from ..random_networks import (
     KINDS,
     Kind,
@@ -74,7 +74,7 @@ def claims_of(size: Size, drawn: dict[Kind, Drawn]) -> list[Claim]:
     n, width = size
     where = f"{n} bits, width {width}"
     mine = drawn["transformer"]["median"]["sensitivity"]
-    of_random = over_seeds(mine / (n / 2), (0.0, 2.0))
+    of_random = mean_over_seeds(mine / (n / 2), (0.0, 2.0))
     claims = [
         Claim(
             statement=f"Random transformers of {where} have less than half of a random function's "
@@ -95,7 +95,7 @@ def claims_of(size: Size, drawn: dict[Kind, Drawn]) -> list[Claim]:
     ]
     for kind in ("MLP", "LSTM"):
         other = drawn[kind]["median"]["sensitivity"]
-        difference = independent_difference(over_seeds(other), over_seeds(mine))
+        difference = independent_difference(mean_over_seeds(other), mean_over_seeds(mine))
         claims.append(
             Claim(
                 statement=f"Random transformers of {where} are less sensitive than random {kind}s",
@@ -127,9 +127,9 @@ def _table(drawn: dict[Size, dict[Kind, Drawn]]) -> Table:
                     kind,
                     n,
                     None if kind == "random function" else width,
-                    text_of(over_seeds(median["sensitivity"]), 2),
+                    text_of(mean_over_seeds(median["sensitivity"]), 2),
                     float(np.abs(median["ones"] - 0.5).max()),
-                    text_of(over_seeds(zero["sensitivity"]), 2),
+                    text_of(mean_over_seeds(zero["sensitivity"]), 2),
                     float(expected_sensitivity(zero["ones"], n).mean()),
                     float(constant.mean()),
                     len(constant),
@@ -157,7 +157,7 @@ def _table(drawn: dict[Size, dict[Kind, Drawn]]) -> Table:
 
 def _figure(drawn: dict[Size, dict[Kind, Drawn]], folder: RunFolder) -> Figure:
     def bar(of: Drawn) -> Interval:
-        return over_seeds(of["median"]["sensitivity"], (0.0, np.inf))
+        return mean_over_seeds(of["median"]["sensitivity"], (0.0, np.inf))
 
     groups = [f"{n} bits,\nwidth {width}" for n, width in drawn]
     series: dict[str, list[Interval]] = {

@@ -10,7 +10,7 @@ from jaxsens.reporting.run_folder import RunFolder
 from ..._common.claims import number_or_none
 from ..config import Config
 from ..functions import CONTROLS, FUNCTIONS, LABELS, Function, known_sensitivity
-from ..outcome import POSITIVE, PartFindings, over_seeds, plain_ends, share, text_of
+from ..outcome import POSITIVE, PartFindings, mean_over_seeds, plain_ends, share, text_of
 from ..stages import Point, TrainedModel, model_values, points_of, trained_models
 from ..training import LEARNT, BitTask, Run
 from .scaling_claims import claims_of, long_claims, slope_of
@@ -77,10 +77,10 @@ def table_of(points: Sequence[Point], config: Config) -> Table:
         finite = [model for model in point.models if model.finite]
         learnt = point.learnt
         columns = [
-            over_seeds([model.sharpness("definition") for model in models], POSITIVE)
+            mean_over_seeds([model.sharpness("definition") for model in models], POSITIVE)
             for models in (learnt, finite)
         ]
-        released = over_seeds([model.sharpness("released") for model in learnt])
+        released = mean_over_seeds([model.sharpness("released") for model in learnt])
         matched = [model.sharpness("definition", matched=True) for model in learnt]
         rows.append(
             (
@@ -91,7 +91,7 @@ def table_of(points: Sequence[Point], config: Config) -> Table:
                 text_of(share([model.learnt for model in point.models]), 2),
                 *(text_of(column) for column in columns),
                 text_of(released),
-                text_of(over_seeds(matched, POSITIVE)),
+                text_of(mean_over_seeds(matched, POSITIVE)),
                 _mean([model.record["norm"] for model in learnt]),
                 _mean([model.record["blowup_released"] for model in learnt]),
                 _mean([model.record["blowup"] for model in learnt]),

@@ -13,9 +13,9 @@ from ..._common.claims import number_or_none
 from .. import paper
 from ..config import Config
 from ..functions import CONTROLS, LABELS, Function
-from ..outcome import claim_ends, over_seeds, plain_ends, text_of
+from ..outcome import claim_ends, mean_over_seeds, plain_ends, text_of
 from ..stages import Point
-from ..training import finite_or_none
+from ..training import json_lists
 
 Points = Sequence[Point]
 
@@ -47,7 +47,7 @@ def slope_of(points: Points, function: Function, kind: str) -> Interval:
         for model in point.learnt if point.function == function else []:
             by_seed.setdefault(model.run.seed, []).append((point.n, model.sharpness(kind)))
     lines = [np.array(pairs).T for pairs in by_seed.values() if len(pairs) > 1]
-    return over_seeds([float(np.polyfit(n, sharp, 1)[0]) for n, sharp in lines])
+    return mean_over_seeds([float(np.polyfit(n, sharp, 1)[0]) for n, sharp in lines])
 
 
 def slope_claim(points: Points, kind: str) -> Claim:
@@ -101,7 +101,10 @@ def rank_claim(points: Points, kind: str) -> Claim:
         if point.function == "parity"
         for model in point.learnt
     ]
-    value, of_seeds = _rank_correlation(pairs), over_seeds(_seed_correlations(points, kind), _RANKS)
+    value, of_seeds = (
+        _rank_correlation(pairs),
+        mean_over_seeds(_seed_correlations(points, kind), _RANKS),
+    )
     return Claim(
         statement=f"PARITY: rank correlation of n and sharpness above {paper.LEAST_CORRELATION}",
         paper=str(paper.H1),
@@ -138,7 +141,9 @@ def _ratio(top: Sequence[float], bottom: Sequence[float]) -> Interval:
     """The ratio of two geometric means over seeds, with its interval."""
     if not len(top) or not len(bottom) or min(*top, *bottom) <= 0:
         return Interval(math.nan, 0.0, math.inf)
-    difference = independent_difference(over_seeds(np.log(top)), over_seeds(np.log(bottom)))
+    difference = independent_difference(
+        mean_over_seeds(np.log(top)), mean_over_seeds(np.log(bottom))
+    )
     return Interval(*(float(np.exp(each)) for each in difference))
 
 
@@ -233,7 +238,7 @@ def learnt_claim(points: Points) -> Claim:
 def paper_size_claims(points: Points, kind: str) -> list[Claim]:
     """What the paper says of 30 bits, if there is such a point."""
     at = {
-        point.function: over_seeds([model.sharpness(kind) for model in point.learnt])
+        point.function: mean_over_seeds([model.sharpness(kind) for model in point.learnt])
         for point in points
         if point.n == paper.PAPER_LENGTH
     }
@@ -264,7 +269,7 @@ def paper_size_claims(points: Points, kind: str) -> list[Claim]:
                 holds=ratio < paper.PAPER_SHARE,
                 values={
                     LABELS[name]: number_or_none(at[name].mean),
-                    "half of its interval": finite_or_none([at[name].half_width])[0],
+                    "half of its interval": json_lists([at[name].half_width])[0],
                     "ratio": number_or_none(ratio),
                 },
                 decided_by="ratio",

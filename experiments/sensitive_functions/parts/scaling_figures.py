@@ -14,7 +14,7 @@ from jaxsens.reporting.run_folder import RunFolder
 from ..._common.figures import saved_figure
 from ..config import Config
 from ..functions import FUNCTIONS, LABELS, Function
-from ..outcome import over_seeds, share
+from ..outcome import mean_over_seeds, share
 from ..stages import Point, TrainedModel
 from .scaling_claims import Points
 
@@ -117,7 +117,7 @@ def _draw_points(
             if model.finite:
                 face = color if model.learnt else "none"
                 axes.plot(point.n, measure(model), "o", color=color, mfc=face, alpha=0.7, ms=4)
-    learnt = [(p.n, over_seeds([measure(m) for m in p.learnt])) for p in points if p.learnt]
+    learnt = [(p.n, mean_over_seeds([measure(m) for m in p.learnt])) for p in points if p.learnt]
     if not learnt:
         return
     lengths, means = zip(*learnt, strict=True)

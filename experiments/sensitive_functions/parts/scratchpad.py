@@ -19,7 +19,7 @@ from jaxsens.reporting.run_folder import RunFolder
 from ..._common.claims import number_or_none
 from ..._common.figures import saved_figure
 from ..config import Config
-from ..outcome import PartFindings, over_seeds, plain_ends, share, text_of
+from ..outcome import PartFindings, mean_over_seeds, plain_ends, share, text_of
 from ..scratchpads import Scratchpad, trained_scratchpads
 
 #: H5: sharpness may rise from a length to the next by so many standard errors.
@@ -146,7 +146,7 @@ def _table(points: Sequence[Point]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for point in points:
         sharp = [
-            text_of(over_seeds([run.sharpness(kind) for run in point.learnt], bounds))
+            text_of(mean_over_seeds([run.sharpness(kind) for run in point.learnt], bounds))
             for kind, bounds in _KINDS.items()
         ]
         accuracies = [
@@ -193,7 +193,7 @@ def _draw(points: Sequence[Point], kind: str) -> Drawing:
             look = {"color": PALETTE[0], "marker": "o", "fillstyle": fill, "ms": 4}
             left.plot(point.n, run.sharpness(kind), alpha=0.6, **look)
             right.plot(point.n, run.string_accuracy, **look)
-        mean = over_seeds([run.sharpness(kind) for run in point.learnt])
+        mean = mean_over_seeds([run.sharpness(kind) for run in point.learnt])
         if len(point.learnt) > 1:
             error = [[mean.mean - mean.low], [mean.high - mean.mean]]
             left.errorbar(1.04 * point.n, mean.mean, error, fmt="s", color=PALETTE[1], capsize=3)

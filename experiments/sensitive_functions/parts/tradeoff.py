@@ -25,7 +25,7 @@ from ..._common.figures import saved_figure
 from .. import paper
 from ..config import Config
 from ..functions import LABELS, Function
-from ..outcome import POSITIVE, PartFindings, claim_ends, over_seeds, plain_ends, text_of
+from ..outcome import POSITIVE, PartFindings, claim_ends, mean_over_seeds, plain_ends, text_of
 from ..stages import TrainedModel, model_values, trained_models
 from ..training import Run
 
@@ -147,7 +147,7 @@ def shift_of(
     models: Models, function: Function, measure: Callable[[TrainedModel], float]
 ) -> Interval:
     """The mean growth per bit, with an interval over seeds."""
-    return over_seeds([*shifts_by_seed(models, function, measure).values()])
+    return mean_over_seeds([*shifts_by_seed(models, function, measure).values()])
 
 
 def tradeoff_claims(models: Models, functions: Sequence[Function]) -> list[Claim]:
@@ -155,7 +155,7 @@ def tradeoff_claims(models: Models, functions: Sequence[Function]) -> list[Claim
     claims = []
     for name in functions:
         each = correlations(models, name)
-        mean = over_seeds([*each.values()], (-1.0, 1.0))
+        mean = mean_over_seeds([*each.values()], (-1.0, 1.0))
         claims.append(
             Claim(
                 statement=f"{LABELS[name]}: norm and log blow-up anti-correlate over weight decays",
@@ -239,12 +239,12 @@ def table_of(models: Models) -> Table:
                 row.learning_rate,
                 n,
                 f"{len(learnt)} of {len(each)}",
-                text_of(over_seeds([norm(m) for m in learnt], POSITIVE), 2),
+                text_of(mean_over_seeds([norm(m) for m in learnt], POSITIVE), 2),
                 *(
-                    text_of(over_seeds([m.record[field] for m in learnt], POSITIVE), 2)
+                    text_of(mean_over_seeds([m.record[field] for m in learnt], POSITIVE), 2)
                     for field in ("blowup_released", "blowup")
                 ),
-                text_of(over_seeds([m.sharpness("definition") for m in learnt], POSITIVE)),
+                text_of(mean_over_seeds([m.sharpness("definition") for m in learnt], POSITIVE)),
             )
         )
     return Table(
