@@ -21,45 +21,30 @@ from jaxsens.measurement.batching import BatchPlan
 #: program is compiled in the first of them.
 SECONDS_PER_CALL, NUM_TIMED = 8.0, 2
 
-#: From the items of a call, the slots of its results and what `Send` gave to those on the host.
-Receive = Callable[[np.ndarray, np.ndarray, Any], Arrays]
-#: From what a call is given, in its slots, and how many of each device's are valid, to its results.
+#: `send(dealt, num_valid)`: results of a call that is given items in its slots, padding included,
+#: and how many of each device's are valid.
 Send = Callable[[np.ndarray, np.ndarray], Any]
+#: `receive(items, slots, sent)`: the results of these items on the host; `sent`, what `send` gave,
+#: has them in these slots.
+Receive = Callable[[np.ndarray, np.ndarray, Any], Arrays]
 
 
 def run_calls(
-    items: np.ndarray, plan: BatchPlan, mesh: Mesh, send: Send
-) -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
+    items: np.ndarray, plan: BatchPlan, mesh: Mesh, send: Send, receive: Receive, calls: CallLog
+) -> Iterator[tuple[np.ndarray, Arrays]]:
     """Sends items to the devices, call after call, and gives the results in their order.
+
+    Calls whose results are known are not made again, and long ones are cut: an interruption loses
+    the calls that are running. So where results are kept, two calls of one group for each device
+    say how long a group takes, and later calls take about `SECONDS_PER_CALL`. Groups stay the same
+    however long the calls are, and so do the results: items that do not fill a group of every
+    device are dealt out in a last call of their own.
 
     Args:
       items: numbers of examples, or of whatever is dealt out.
       plan: how many go into a call.
       mesh: this process's devices.
       send: calls the compiled program, without waiting for its results.
-
-    Yields:
-      The items of a call, the slots of its results in which they are, and what `send` returned.
-    """
-    num_concurrent = runtime.num_concurrent_calls(mesh)
-    yield from _run(pieces(items, plan, mesh.size, num_concurrent), plan, mesh, send)
-
-
-def run_kept_calls(
-    items: np.ndarray, plan: BatchPlan, mesh: Mesh, send: Send, receive: Receive, calls: CallLog
-) -> Iterator[tuple[np.ndarray, Arrays]]:
-    """The same, but calls whose results are known are not made again, and long calls are cut.
-
-    An interruption loses the calls that are running. So where results are kept, two calls of one
-    group for each device say how long a group takes, and later calls take about `SECONDS_PER_CALL`.
-    Groups stay the same however long the calls are, and so do the results: items that do not fill a
-    group of every device are dealt out in a last call of their own.
-
-    Args:
-      items: as above.
-      plan: as above.
-      mesh: as above.
-      send: as above.
       receive: waits for the results of a call and gives them as NumPy arrays.
       calls: knows results, and takes new ones.
 

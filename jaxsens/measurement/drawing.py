@@ -21,7 +21,7 @@ from jaxsens.core.call_log import Arrays
 from jaxsens.core.notices import warn_user
 from jaxsens.core.runtime import SPLIT
 from jaxsens.measurement.batching import MAX_DRAWS
-from jaxsens.measurement.dispatch import run_kept_calls
+from jaxsens.measurement.dispatch import run_calls
 from jaxsens.measurement.draw_program import draw_changes
 from jaxsens.measurement.jobs import MeasurementJob, check_finite
 from jaxsens.measurement.reuse import refuse_reuse
@@ -177,7 +177,7 @@ class DrawEngine:
             return found
 
         calls = call_log.begin(lambda: ("draws", job.identity, plan, items.draws, mine))
-        for called, found in run_kept_calls(mine, plan, job.mesh, send, receive, calls):
+        for called, found in run_calls(mine, plan, job.mesh, send, receive, calls):
             table[called - mine[0]] = found["changes"]
             if "probed" in found:
                 probed.update(zip(found["probed"].tolist(), found["outputs"], strict=True))

@@ -26,7 +26,7 @@ from jaxsens.core.call_log import Arrays
 from jaxsens.core.notices import warn_user
 from jaxsens.core.runtime import SPLIT
 from jaxsens.measurement.chunk_program import chunk_totals
-from jaxsens.measurement.dispatch import run_kept_calls
+from jaxsens.measurement.dispatch import run_calls
 from jaxsens.measurement.jobs import Measurement, MeasurementJob, Reuse, check_finite
 from jaxsens.measurement.reuse import refuse_reuse
 from jaxsens.measurement.whole_passes import (
@@ -218,6 +218,6 @@ def _totals_of_host(job: MeasurementJob) -> tuple[Float[np.ndarray, "m T"], dict
 
     calls = call_log.begin(lambda: ("all", job.identity, plan, share.start, share.stop))
     examples = np.arange(share.start, share.stop)
-    for call in run_kept_calls(examples, plan, job.mesh, send, receive, calls):
+    for call in run_calls(examples, plan, job.mesh, send, receive, calls):
         use(*call)
     return totals, probed

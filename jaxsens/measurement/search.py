@@ -21,7 +21,7 @@ from jaxsens.core.notices import warn_user
 from jaxsens.core.runtime import SPLIT
 from jaxsens.measurement.ascent import Found, Search, ascend
 from jaxsens.measurement.batching import BatchPlan, make_search_plan
-from jaxsens.measurement.dispatch import run_kept_calls
+from jaxsens.measurement.dispatch import run_calls
 from jaxsens.measurement.jobs import MeasurementJob, NonFiniteError
 from jaxsens.measurement.reuse import refuse_reuse
 from jaxsens.measurement.whole_passes import disagreement
@@ -218,7 +218,7 @@ def _calls(
             )  # fmt: skip
 
         mine = np.flatnonzero(np.isin(cells[:, 1], positions))
-        yield from run_kept_calls(mine, plan, job.mesh, send, receive, calls)
+        yield from run_calls(mine, plan, job.mesh, send, receive, calls)
 
 
 def _disagreement(search: SearchJob, found: Found, slots: np.ndarray) -> float:
