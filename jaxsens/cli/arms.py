@@ -118,7 +118,7 @@ class _Child:
         )
 
     def has_ended(self) -> bool:
-        """Whether it has."""
+        """Whether the process has ended."""
         return self._process.poll() is not None
 
     def close(self) -> None:

@@ -25,8 +25,8 @@ def papers_of(experiment: "Experiment") -> tuple[Paper, ...]:
 def cost_of(experiment: "Experiment", preset: str, config: ExperimentConfig) -> str | None:
     """What to expect of a run that takes longer than a minute, in one line; None for shorter ones.
 
-    A cost in seconds is that of a short run. With other flags than the preset's, only the preset's
-    own cost is known, which is for whoever looks on.
+    A cost in seconds is that of a short run. With other flags than the preset's the cost is not
+    known, and that of the preset is only told to somebody who looks on.
     """
     cost = experiment.COST.get(preset, "")
     if not cost or re.search(r"\bseconds?\b", cost):

@@ -27,9 +27,9 @@ from jaxsens.core import storage
 
 #: Each flag, as `--num-train`, with the words that follow it.
 Given = Mapping[str, Sequence[str]]
-# As long as a path may be.
+#: As long as a path may be.
 _LONGEST_WORD = 4096
-#: Short for.
+#: What stands for a flag, and that flag.
 _ALIASES = {"-h": "--help", "--seeds": "--num-seeds"}
 
 

@@ -1,6 +1,6 @@
 """Files that survive a crash: written whole or not at all, and on the disk when a call returns.
 
-Assumption: the file system renames atomically, and what was handed to ``fsync`` stays.
+Assumption: the file system renames atomically, and what was handed to `fsync` stays.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def put_folder(made: Path, path: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Removes a folder; a crash on the way leaves it whole, or under a ``temporary_name``."""
+    """Removes a folder; a crash on the way leaves it whole, or under a `temporary_name`."""
     going = path.with_name(temporary_name(path.name))
     path.rename(going)
     shutil.rmtree(going)
@@ -89,7 +89,7 @@ def temporary_name(name: str) -> str:
 
 
 def leftovers(folder: Path) -> Iterator[Path]:
-    """The files and folders that a killed process left in a folder under a ``temporary_name``."""
+    """The files and folders that a killed process left in a folder under a `temporary_name`."""
     for entry in folder.glob(".*.tmp"):
         owner = entry.name.removesuffix(".tmp").rpartition(".")[2]
         if owner.isdecimal():
@@ -97,6 +97,6 @@ def leftovers(folder: Path) -> Iterator[Path]:
 
 
 def checksum(path: Path) -> str:
-    """SHA-256 of a file, as ``sha256sum`` prints it."""
+    """SHA-256 of a file, as `sha256sum` prints it."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -48,7 +48,7 @@ def fingerprint(data: Any) -> dict[str, str]:
 
     Args:
       data: a dataclass of arrays and sequences of texts, also nested, or None. If parts of it
-        are computed, whose last bits depend on the machine, its method ``sources`` gives the
+        are computed, whose last bits depend on the machine, its method `sources` gives the
         others by name. A single text or number says where data is from, and is left out.
 
     Example:

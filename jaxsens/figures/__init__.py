@@ -1,6 +1,6 @@
 """The figures of the papers, drawn from numbers and saved as PNG, PDF and CSV.
 
-Every function returns a matplotlib ``Figure``. The same numbers give the same bytes with the same
+Every function returns a matplotlib `Figure`. The same numbers give the same bytes with the same
 version of matplotlib. Sensitivity and accuracy are fractions in [0, 1] everywhere; percentages
 would be drawn off scale.
 """

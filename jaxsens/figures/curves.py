@@ -22,7 +22,7 @@ class Curve:
     Attributes:
       label: the model's name in the legend.
       epochs: when it was measured.
-      accuracy: train accuracy in [0, 1], one value per epoch of ``epochs``.
+      accuracy: train accuracy in [0, 1], one value per epoch of `epochs`.
       sensitivity: sensitivity in [0, 1].
       low: lower end of the 95 % interval of the sensitivity.
       high: upper end.

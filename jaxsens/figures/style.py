@@ -70,7 +70,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def save(fig: Figure, folder: PurePath | str, name: str) -> PurePath:
-    """Writes ``name.png`` (150 dpi), ``name.pdf`` and, with the numbers drawn, ``name.csv``.
+    """Writes `name.png` (150 dpi), `name.pdf` and, with the numbers drawn, `name.csv`.
 
     The files are byte-identical for identical numbers.
 
@@ -114,7 +114,7 @@ def legend_below(
       fig: a figure whose panels are drawn.
       handles: what it names; by default everything that has a label.
       num_columns: the most that it may have.
-      **look: other arguments of matplotlib's ``Figure.legend``.
+      **look: other arguments of matplotlib's `Figure.legend`.
 
     Example:
       >>> fig = new_figure(2.0, 2.0)

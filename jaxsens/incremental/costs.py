@@ -137,7 +137,7 @@ class _Traced(NamedTuple):
     values: CleanValues
 
     def num_edits(self, samples: int) -> int:
-        """Of an example."""
+        """Edits of one example, at all positions."""
         return sum(len(group.positions) for group in self.program.position_groups) * samples
 
 

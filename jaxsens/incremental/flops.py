@@ -28,7 +28,8 @@ def count(jaxpr: Any) -> float:
 def count_from(jaxpr: Any, inputs: Sequence[Any]) -> float:
     """The operations that depend on some of a function's inputs; the others are done once.
 
-    So of functions that it calls by all of their operands (jit, remat, custom derivatives).
+    Functions that it calls with their own operands (jit, remat, custom derivatives) are counted in
+    the same way, by those of their operands that depend on these inputs. A loop counts whole.
     """
     reached, total = set(inputs), 0.0
     for equation in jaxpr.eqns:

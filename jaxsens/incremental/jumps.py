@@ -73,7 +73,7 @@ class Jump:
     """An operation that jumps, with an operand that may round otherwise than in a whole pass.
 
     Attributes:
-      operation: it.
+      operation: the one that jumps.
       summands: its operands, and what they are sums of: an operand is as exact as these are large.
       choices: the operations that choose by its result, if nothing else is done with it.
       is_direct: whether an operand is a sum as it is, so that reuse may meet a tie by rounding. The

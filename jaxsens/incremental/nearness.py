@@ -127,7 +127,7 @@ def _unsure(
     """Where rounding may decide a jump.
 
     Args:
-      jump: it.
+      jump: an operation that jumps, with its operands.
       new: the entries of operands as the edit leaves them.
       old: the same without the edit; None if they are not known.
       sizes: of the values that the jump needs them of.

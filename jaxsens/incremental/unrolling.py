@@ -1,9 +1,10 @@
 """Loops over layers, written out: each layer then has operations of its own.
 
 `nn.scan` and `lax.scan` put the parameters of all layers into one stack and run one layer again and
-again, with activations as the state. What an edit cannot reach in one layer is nothing that it
-cannot reach in the next, so such a loop must be looked into. A loop over time, in which the edited
-input is what is scanned, has a rule of its own (`rules/loops.py`) and stays as it is.
+again, with activations as the state. An edit may reach more in a layer than in the one before, so
+no single rule serves all steps: such a loop is written out, step by step. A loop over time, in
+which the edited input is what is scanned, has a rule of its own (`rules/loops.py`) and stays as it
+is.
 """
 
 from collections.abc import Sequence

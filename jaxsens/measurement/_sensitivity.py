@@ -99,12 +99,13 @@ def sensitivity(
       incremental: whether what an edit cannot reach is computed once per example instead of once
         per edit: the same outputs within rounding. "auto" does so if it saves a quarter of the
         operations; True insists, and raises if the model cannot be mapped over edits; False takes a
-        whole forward pass for every edit. So for random positions, by a count of their own. Whole
-        passes decide every draw that rounding might decide (outputs within ε^¾ of a tie: 6e-6 of
-        their size in float32, 0.03 in bfloat16) or whose numbers are not finite or cancel. They
-        check up to 64 edits of every measurement: if one is wrong by more than 3√ε, a warning says
-        so, all edits take whole passes, and `provenance.self_check` is "failed". A metric of your
-        own that jumps is decided in this way only if it says where it jumps (`jumps_within`).
+        whole forward pass for every edit. For random positions operations are counted anew: there
+        an edit shares its clean pass with fewer others. Whole passes decide every draw that
+        rounding might decide (outputs within ε^¾ of a tie: 6e-6 of their size in float32, 0.03 in
+        bfloat16) or whose numbers are not finite or cancel. They check up to 64 edits of every
+        measurement: if one is wrong by more than 3√ε, a warning says so, all edits take whole
+        passes, and `provenance.self_check` is "failed". A metric of your own that jumps is decided
+        in this way only if it says where it jumps (`jumps_within`).
       chunk_bytes: memory that the intermediates of one call may take, unless a single edit, or the
         clean values of a single example, need more; default by device. On a CPU as many calls run
         at the same time as there are cores, at most 8.

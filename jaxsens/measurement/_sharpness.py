@@ -65,8 +65,8 @@ def sharpness(
         E_x E_θ' Δ( f_θ(x), f_θ'(x) ),    θ' = θ + noise
 
     where Δ is the flip of the prediction, the L1 change and the squared change of the logits and,
-    with labels, the increase of the cross-entropy: all from the same passes. A model may
-    stand in place of `apply_fn` and `params`, as for `sensitivity`.
+    with labels, the increase of the cross-entropy: all from the same passes. A model may stand in
+    place of `apply_fn` and `params`, as for `sensitivity`.
 
     Each device holds S + 1 copies of the selected weights, and as much again while they are drawn;
     if that is more than 1 GiB, the draws are made in several rounds.

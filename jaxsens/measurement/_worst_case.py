@@ -1,9 +1,9 @@
 """Worst case: how far can a move of one window inside a ball change the output?
 
-    c(x, τ) = sup_{‖Δ‖ ≤ radius} Δ( f(x), f(x with window τ moved by Δ) )
+    c(x, τ) = sup_{‖Δ‖ ≤ radius} metric( f(x), f(x with window τ moved by Δ) )
 
-With Δ the relative change ‖f(x') - f(x)‖/‖f(x)‖ and max_τ c(x, τ) this is the word sensitivity of
-Bombari & Mondelli, arXiv 2402.02969. Their released code takes τ = 0 alone, one start near Δ = 0
+With the relative change ‖f(x') - f(x)‖/‖f(x)‖ for the metric, max_τ c(x, τ) is the word sensitivity
+of Bombari & Mondelli, arXiv 2402.02969. Their released code takes τ = 0 alone, one start near Δ = 0
 and a ball around that start; here all positions, several starts on the sphere, and a ball around
 the clean window (`ascent` has the steps).
 
@@ -69,9 +69,8 @@ def worst_case(
 
     by projected ascent along the normalised gradient, from several starts on the sphere. It is the
     adversarial sibling of `sensitivity`, which with the same `Ball` gives the mean over random
-    directions. It is a lower bound of the supremum: `estimate.agreement` says how many starts
-    found it. A model may
-    stand in place of `apply_fn` and `params`, as for `sensitivity`.
+    directions. It is a lower bound of the supremum: `estimate.agreement` says how many starts found
+    it. A model may stand in place of `apply_fn` and `params`, as for `sensitivity`.
 
     Args:
       apply_fn: `apply_fn(params, x) -> outputs`, (n, …) to (n, …), as for `sensitivity`, and

@@ -26,7 +26,7 @@ _PARTS = ("x", "context", "mask")
 
 
 def is_batches(x: Any) -> bool:
-    """Whether this is an iterable of batches and no array, nor what can be made one.
+    """Whether this is an iterable of batches: no array, and nothing that can be made one.
 
     >>> is_batches(iter([np.zeros((2, 3))])), is_batches([[1.0, 2.0]]), is_batches(np.zeros(3))
     (True, False, False)
@@ -97,7 +97,7 @@ def _blocks(batches: Iterable[Any]) -> Iterator[dict[str, Any]]:
 
 
 def _parts(batch: Any, number: int) -> dict[str, Any]:
-    """X of a batch and, where it has them, its context and mask."""
+    """The examples x of a batch and, where it has them, its context and mask."""
     given = dict(batch) if isinstance(batch, Mapping) else {"x": batch}
     if "x" not in given or (strange := set(given) - set(_PARTS)):
         raise ValueError(

@@ -27,11 +27,11 @@ from jaxsens.core.scalars import as_whole, one_line
 #: TPU v5e 16 GB.
 _SMALLEST_MEMORY = 16 << 30
 
-#: The share of an accelerator's memory, but for the parameters, that intermediates of one call may
-#: take. The other half is for what a call holds beside them: its chunk of examples, that of the
-#: next call, which is sent while it runs, the pool of an edit that borrows from other examples, and
-#: what the allocator cannot give away in one piece.
-_SHARE_OF_MEMORY = 2
+#: An accelerator's memory, without that of the parameters, over what intermediates of one call may
+#: take of it. The other half is for what a call holds beside them: its chunk of examples, that of
+#: the next call, which is sent while it runs, the pool of an edit that borrows from other examples,
+#: and what the allocator cannot give away in one piece.
+_MEMORY_OVER_BUDGET = 2
 
 #: Bytes that the intermediates of one call may take together. On a CPU every core runs one call;
 #: with 3 MB for the widest intermediate, a sixteenth of the budget, the papers' models were at most
@@ -40,8 +40,8 @@ _SHARE_OF_MEMORY = 2
 #: read them (benchmarks/accelerator.md), and larger batches only save calls.
 DEFAULT_BYTES = {
     "cpu": 48 << 20,
-    "gpu": _SMALLEST_MEMORY // _SHARE_OF_MEMORY,
-    "tpu": _SMALLEST_MEMORY // _SHARE_OF_MEMORY,
+    "gpu": _SMALLEST_MEMORY // _MEMORY_OVER_BUDGET,
+    "tpu": _SMALLEST_MEMORY // _MEMORY_OVER_BUDGET,
 }
 
 #: The most examples of one jitted call: enough to hide the cost of calling it, few enough for a
@@ -252,7 +252,7 @@ def byte_budget(num_bytes: Any, platform: str, memory: int | None = None) -> Byt
     30
     """
     if num_bytes is None and memory is not None and platform != "cpu":
-        return ByteBudget(max(memory // _SHARE_OF_MEMORY, 1))
+        return ByteBudget(max(memory // _MEMORY_OVER_BUDGET, 1))
     if num_bytes is None:
         return ByteBudget(DEFAULT_BYTES.get(platform, DEFAULT_BYTES["gpu"]))
     whole = as_whole(num_bytes)

@@ -42,6 +42,19 @@ def chunk_totals(
     """Sums of changes over samples, (c, T); nan where a logit was not finite or reuse is in doubt.
 
     By reuse also some entries of the outputs of the first sample at the positions to probe.
+
+    Args:
+      spec: what is measured.
+      plan: how many examples, positions and samples go through the model together.
+      mesh: the devices.
+      params: the model's parameters.
+      x: the examples of the chunk.
+      context: what the model needs beside them.
+      examples: their ids.
+      probes: the positions of each example that will be compared with whole passes.
+      num_valid: how many of each device's examples are no padding.
+      key: the key of the measurement.
+      pool: all examples, for edits that borrow from another one.
     """
     totals = functools.partial(device_totals, spec, plan, runtime.platform(mesh))
     in_specs = (REPLICATED, SPLIT, SPLIT, SPLIT, SPLIT, SPLIT, REPLICATED, REPLICATED)

@@ -71,19 +71,18 @@ class Provenance:
       device: the kind of device.
       num_devices: how many devices took part, on all hosts.
       seconds: wall-clock seconds, compilation included.
-      num_passes: forward passes of the measurement. At all positions every edit counts as one,
-        also where clean values are reused, and every example has one more, its clean pass. At
-        random positions so does every draw, and every visit to an example has a clean pass more;
-        the draws of a pilot, or of a sample that was given up, count too. Not counted are the
-        passes that check the model and reuse, that decide cells which reuse leaves open, and a
-        measurement by reuse that whole passes replace.
+      num_passes: forward passes of the measurement. At all positions: one per edit, also where
+        clean values are reused, and one per example, its clean pass. At random positions: one per
+        draw, those of a pilot or of a sample that was given up included, and one per visit to an
+        example. Not counted are passes that check the model and reuse, those that decide cells
+        which reuse leaves open, and a measurement by reuse that whole passes replace.
       exhaustive_passes: what num_passes would be with positions="all".
-      incremental: whether clean values were reused; files of before this was recorded have none.
+      incremental: whether clean values were reused; False in files of before this was recorded.
       self_check: "passed" or "failed" where reuse was compared with whole passes, which replace it
         if it failed; "none" where there was nothing to compare.
       merged_seeds: of estimates merged into this one, the seeds that are not its own.
-      layout: how positions are arranged, (rows, columns) of patches or (T,) of tokens; files of
-        before this was recorded have none.
+      layout: how positions are arranged, (rows, columns) of patches or (T,) of tokens; () in files
+        of before this was recorded.
       near_ties: for a model in half precision, the share of draws whose outputs lie within rounding
         of a tie, so that rounding decides whether the label flips; of merged estimates the largest.
       population: "sample" if the interval speaks of what the examples came from, "fixed" if it

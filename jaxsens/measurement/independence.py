@@ -3,7 +3,8 @@
 A mean over the batch, BatchNorm in training mode, dropout, or a branch on the number of examples
 make an example's output depend on the rest of its batch. A measurement puts edits of one example,
 and several examples, into one batch: of such a model it would measure the batches it happened to
-make. So with a model that draws numbers by itself, whenever it is traced or, by a callback, run.
+make. Refused for the same reason is a model that draws random numbers by itself, when it is traced
+or, by a callback, whenever it runs.
 """
 
 import dataclasses
@@ -92,7 +93,7 @@ def check_examples_independence(
     mesh: Mesh,
     max_batch: int,
 ) -> None:
-    """The same by the examples as they are, for measurements that do not edit them.
+    """As `check_independence`, on the examples as they are: for measurements that do not edit them.
 
     Of a single example nothing can be told, and there is nothing that it could depend on.
 

@@ -60,8 +60,8 @@ def needed_model(apply_fn: ApplyFn, params: Any, inputs: tuple[Any, ...], mesh: 
             found.agreed.append(True)
     except Exception as error:
         warn_user(
-            "the model is measured with all that nobody reads of it, since leaving that out "
-            "failed, which is a fault of jaxsens: please report it with the model "
+            "the model is measured with parts that its output does not need, since leaving them "
+            "out failed, which is a fault of jaxsens: please report it with the model "
             f"({type(error).__name__}: {error})"
         )
         return apply_fn

@@ -14,7 +14,8 @@ from jaxsens.measurement.batching import ByteBudget
 from jaxsens.measurement.jobs import DrawReuse, MeasurementSpec, Reuse
 from jaxsens.perturbations.grids import Grid
 
-#: How much more the draws of an example differ than examples do, before anything was drawn.
+#: σ_w²/σ_b², the variance of an example's draws over that between examples, as long as nothing was
+#: drawn that would tell it.
 PRIOR_RATIO = 4.0
 #: Draws by reuse are taken if they need less than this share of the operations of whole passes.
 _WORTHWHILE = 0.75
@@ -43,7 +44,8 @@ def choose_reuse(
       platform: cpu, gpu or tpu.
       budget: the bytes of one call.
       num_edits: of each position, which share what depends on the position alone.
-      num_examples: n; of few examples positions are cut into fewer groups, each a program more.
+      num_examples: n. Every group of positions is a program more to compile, so for few examples
+        positions are cut into fewer groups.
     """
     x, *context = shapes
     grid = spec.perturbation.grid
@@ -82,7 +84,8 @@ def choose_draw_reuse(
 
     With clean passes of c operations, edits of e, and variances σ_b² between examples and σ_w²
     within them, the cheapest sample costs in proportion to (√c σ_b + √e σ_w)². That is compared
-    for both ways, at σ_w² = 4 σ_b². The arguments are those of `choose_reuse`, which comes first.
+    for both ways, at σ_w² = `PRIOR_RATIO` · σ_b². The arguments are those of `choose_reuse`, which
+    comes first.
     """
     x, *context = shapes
     grid = spec.perturbation.grid

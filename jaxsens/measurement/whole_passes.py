@@ -51,7 +51,7 @@ def batch_of(job: MeasurementJob) -> int:
 def batch_outputs(
     job: MeasurementJob, draws: Int[np.ndarray, "B 3"], batch: int, is_edited: bool = True
 ) -> Shaped[np.ndarray, "B ..."]:
-    """The same of a single call, in which the last draw is repeated up to `batch` of them."""
+    """As `outputs_of`, in a single call that repeats the last draw up to `batch` of them."""
     padded = draws[np.minimum(np.arange(batch), len(draws) - 1)].astype(np.int32)
     examples, padded[:, 0] = padded[:, 0].copy(), job.example_ids[padded[:, 0]]
     all_edited = np.full(batch, is_edited)

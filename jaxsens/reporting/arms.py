@@ -16,7 +16,7 @@ from jaxsens.reporting.run_folder import RunFolder
 
 @runtime_checkable
 class Arm(Protocol):
-    """One of them."""
+    """A training that depends on no other one of its run."""
 
     @property
     def name(self) -> str:
@@ -31,7 +31,7 @@ ArmT = TypeVar("ArmT", bound=Arm)
 #: `make(folder, arms)`: has other processes make arms, all or some, and waits for them.
 MakeAhead = Callable[[RunFolder, Sequence[Arm]], None]
 
-#: What `in_parallel` was given, or `alone`.
+#: What `in_parallel` was given, and what `alone` was; empty without.
 _ahead: list[MakeAhead] = []
 _alone: list[str] = []
 
@@ -51,7 +51,7 @@ def alone(name: str) -> None:
 
 
 def one_after_the_other() -> None:
-    """As it is if nothing is said."""
+    """Takes back what `in_parallel` and `alone` have said: this process makes all arms in turn."""
     _ahead.clear()
     _alone.clear()
 

@@ -49,7 +49,7 @@ def cpu_model() -> str:
 
 
 def _commit(root: Path) -> str | None:
-    """The commit of the checkout whose top folder is ``root``; None anywhere else."""
+    """The commit of the checkout whose top folder is `root`; None anywhere else."""
 
     def git(*arguments: str) -> str:
         # Without optional locks, asking for the status leaves the index of the user alone.

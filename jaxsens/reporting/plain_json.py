@@ -23,7 +23,7 @@ def plain(value: Any, where: str) -> Any:
 
 
 def dumps(value: Any, where: str, **options: Any) -> str:
-    """One JSON text of ``plain(value, where)``; ``options`` are those of ``json.dumps``."""
+    """One JSON text of `plain(value, where)`; `options` are those of `json.dumps`."""
     return json.dumps(plain(value, where), ensure_ascii=False, **options)
 
 

@@ -8,7 +8,7 @@ the same run gives the same bytes. A small script of its own sorts tables, choos
 tells the number under the pointer; without it the page shows everything.
 
 Everything that comes from the run is escaped by Jinja2. The verdicts are those of the results: a
-``Claim`` whose ``holds`` was computed wrongly is reported wrongly.
+`Claim` whose `holds` was computed wrongly is reported wrongly.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def render(results: Results, folder: PurePath | str, papers: Sequence[Paper] = (
     """The page as text.
 
     Args:
-      results: what the run found; without a command, the page has ``command`` of all fields.
+      results: what the run found. If they do not say which command made them, the page shows that
+        of all fields (`command`).
       folder: the run folder, below which the figures lie.
       papers: those that the run is about, to be cited.
 
@@ -103,7 +104,8 @@ def write(results: Results, folder: PurePath | str, papers: Sequence[Paper] = ()
     """Writes report.html into the run folder, before results.json marks the run as finished.
 
     Args:
-      results: what the run found; without a command, the page has ``command`` of all fields.
+      results: what the run found. If they do not say which command made them, the page shows that
+        of all fields (`command`).
       folder: the run folder, below which the figures lie.
       papers: those that the run is about, to be cited.
 

@@ -194,10 +194,10 @@ class Results(Findings):
 
     @classmethod
     def from_json(cls, text: str) -> Results:
-        """The inverse of ``to_json``.
+        """The inverse of `to_json`.
 
         Raises:
-          ValueError: the text is not what ``to_json`` of this version writes.
+          ValueError: the text is not what `to_json` of this version writes.
         """
         try:
             fields = json.loads(text)

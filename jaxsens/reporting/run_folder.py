@@ -63,7 +63,7 @@ class RunFolder:
       path: the folder.
       experiment: the experiment's name.
       config: the configuration as plain JSON.
-      changes: what of ``made_with`` is different from when the run was begun, a line each.
+      changes: what of `made_with` is different from when the run was begun, a line each.
     """
 
     def __init__(
@@ -92,16 +92,16 @@ class RunFolder:
         A folder that is refused is left as it was.
 
         Args:
-          path: the folder, or gs://bucket/folder; missing parents are made. ``default_folder``
+          path: the folder, or gs://bucket/folder; missing parents are made. `default_folder`
             names the usual one.
           experiment: the experiment's name.
           config: its configuration; values as in JSON, also tuples and NumPy numbers.
           data: digests of what was loaded, by name; other data than the run was begun with is
             refused. None, or a folder of an earlier version, which has none: not compared.
-          made_with: versions and machine; what is different is said in ``changes``.
+          made_with: versions and machine; what is different is said in `changes`.
 
         Returns:
-          The folder, locked until ``close``, the end of a ``with`` block or of the process.
+          The folder, locked until `close`, the end of a `with` block or of the process.
 
         Raises:
           WorkdirError: the folder holds another run or other files, is in use, or cannot be
@@ -146,7 +146,7 @@ class RunFolder:
           path: the folder, which may be one that cannot be written to.
           experiment: the experiment's name.
           config: its configuration.
-          data: digests of the data, as in ``open``.
+          data: digests of the data, as in `open`.
 
         Raises:
           WorkdirError: the folder holds another run or other files.
@@ -173,8 +173,8 @@ class RunFolder:
           path: the folder, on a disk.
           experiment: the experiment's name.
           config: its configuration.
-          inherited_lock: the open file that is the lock (see ``lock_descriptor``).
-          data: digests of the data, as in ``open``.
+          inherited_lock: the open file that is the lock (see `lock_descriptor`).
+          data: digests of the data, as in `open`.
 
         Raises:
           WorkdirError: the folder holds another run.
@@ -302,7 +302,7 @@ class RunFolder:
         return self._storage.exists(name)
 
     def post(self, name: str, data: bytes) -> None:
-        """As ``write``; of several processes each may call it by itself, at any time."""
+        """As `write`; of several processes each may call it by itself, at any time."""
         self.write(name, data)
 
     def discard(self, name: str) -> None:
@@ -311,7 +311,7 @@ class RunFolder:
         self._storage.discard(name)
 
     def intact(self, name: str) -> bool:
-        """Whether a file below the folder is there and is what ``write`` wrote.
+        """Whether a file below the folder is there and is what `write` wrote.
 
         A file without a checksum, as earlier versions left them, counts as intact.
         """
@@ -364,7 +364,7 @@ class RunFolder:
 
 
 def _checksum_file(name: str) -> str:
-    """Beside the file, in the form that ``sha256sum --check`` reads."""
+    """Beside the file, in the form that `sha256sum --check` reads."""
     return f"{name}.sha256"
 
 

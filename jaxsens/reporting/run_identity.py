@@ -30,7 +30,7 @@ def config_hash(experiment: str, config: dict[str, Any]) -> str:
 
 
 def default_folder(experiment: str, config: dict[str, Any], root: Path | str = "runs") -> Path:
-    """The folder of a run without ``--workdir``: ``runs/<experiment>/<config hash>``."""
+    """The folder of a run without `--workdir`: `runs/<experiment>/<config hash>`."""
     return Path(root) / experiment / config_hash(experiment, config)
 
 

@@ -29,7 +29,7 @@ Shape = tuple[int, int, int]
 
 
 def is_causal(mask: AffineMask, shape: Shape) -> bool:
-    """Whether logits (h, Q, T) with this mask are, whatever they are."""
+    """Whether attention with this mask is causal, whatever its logits (h, Q, T) are."""
     if shape[1] != shape[2]:
         return False
     scale, offset = (np.broadcast_to(np.asarray(a), shape) for a in (mask.scale, mask.offset))
@@ -41,7 +41,7 @@ def is_causal(mask: AffineMask, shape: Shape) -> bool:
 
 
 def looks_causal(mask: AffineMask, shape: Shape) -> bool:
-    """Whether logits (h, Q, T) with this mask are, if they are no larger than most."""
+    """Whether it is, if no scaled logit is larger than `_LARGEST`, as most models' are not."""
     if shape[1] != shape[2]:
         return False
     # A model may be traced while another function is.
@@ -63,7 +63,7 @@ class Causality(NamedTuple):
     reach: Any
 
     def is_in_doubt(self, keys: Value) -> Bool[Array, ""]:
-        """Whether it may not be, with these keys (1, T, h, e) after an edit."""
+        """Whether attention may not be causal with these keys (1, T, h, e), after an edit."""
         new = keys.new if isinstance(keys, Windowed) else edited_array(keys)
         return ~(self.holds & (self.reach * _longest(new) <= _LARGEST))
 

@@ -218,7 +218,7 @@ class _WeightedSums:
         total = denominators * shrink + fresh.sum(axis=1)
         share = (shrink / total)[..., None]
         if self.kind.projected:
-            # WrittenAttention out: as a product it would be one of many tiny matrices.
+            # Written out as a sum: as a product it would be one of many tiny matrices.
             outside = functools.reduce(
                 operator.add, [numerators[h] * share[h] for h in range(len(share))]
             )
