@@ -97,14 +97,9 @@ def unchecked_shapes():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unchecked_shapes")
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, id=name, marks=() if name == "rare" else pytest.mark.slow)
-        for name, case in CASES.items()
-    ],
-)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_interval_covers_the_truth_as_often_as_it_says(case):
     check_many_runs(case, 600, bias=3 / math.sqrt(600))
 
