@@ -1,5 +1,6 @@
 """Every test runs with shapes checked at run time and with strict promotion of dtypes and ranks."""
 
+import collections
 import contextlib
 import ctypes
 import functools
@@ -7,6 +8,7 @@ import gc
 import importlib.util
 import inspect
 import os
+import threading
 import typing
 from importlib.metadata import version
 from pathlib import Path
@@ -57,7 +59,7 @@ def _checked(fn=None, *, typechecker):
         return fn  # what makes it is a function that has been here already
     if not inspect.isfunction(fn) or inspect.isgeneratorfunction(fn):
         return _jaxtyped(fn, typechecker=typechecker)
-    if not fn.__annotations__:
+    if not fn.__annotations__ or _is_known_closure(fn):
         return fn
 
     @functools.cache
@@ -71,6 +73,20 @@ def _checked(fn=None, *, typechecker):
         return (fn if jaxtyping.config.jaxtyping_disable else checked())(*args, **kwargs)
 
     return check
+
+
+#: How often each function within a function was made, by its code.
+_closures = collections.Counter()
+#: How many of them are checked: making the code that checks one takes a millisecond.
+_CHECKED_CLOSURES = 20
+
+
+def _is_known_closure(fn):
+    """Whether it is made within another function, and so many like it have been checked."""
+    if "<locals>" not in fn.__qualname__:
+        return False
+    _closures[fn.__code__] += 1
+    return _closures[fn.__code__] > _CHECKED_CLOSURES
 
 
 def _has_shape(annotation):
@@ -94,6 +110,29 @@ from tests.helpers.processes import Forks  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+#: Lowerings that share one context of MLIR, which keeps the constants of all of them.
+_LOWERINGS_PER_CONTEXT = 200
+
+
+class _Contexts(threading.local):
+    """Contexts of MLIR: making one takes 2 of the 3 ms of lowering a small function."""
+
+    def __init__(self, make):
+        self.make, self.num_lowerings = make, 0
+
+    def __call__(self):
+        if mlir.ir.Context.current is not None:
+            return self.make()  # one lowering within another
+        if self.num_lowerings % _LOWERINGS_PER_CONTEXT == 0:
+            self.context = self.make()
+        self.num_lowerings += 1
+        return self.context
+
+
+if version("jax").startswith("0.10."):
+    mlir = importlib.import_module("jax._src.interpreters.mlir")
+    mlir.make_ir_context = _Contexts(mlir.make_ir_context)
 
 _local_mesh, _global_mesh = runtime.local_mesh, runtime.global_mesh
 

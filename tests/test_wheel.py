@@ -41,6 +41,7 @@ def test_the_wheel_has_one_top_level_package(installed):
     assert names - {"bin"} == {"jaxsens"}
 
 
+@pytest.mark.slow
 def test_the_wheel_runs_from_a_folder_with_experiments_of_its_own(installed, tmp_path):
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "__init__.py").write_text("raise RuntimeError('not mine')")

@@ -145,7 +145,7 @@ PRESETS = {
 PAPERS = (SENSITIVE_FUNCTIONS,)
 
 COST = {
-    "quick": "width 32, up to 10 bits, 2 to 6 runs a point; 8 to 9 minutes on 2 cores",
+    "quick": "width 32, up to 10 bits, 2 to 6 runs a point; 4 to 9 minutes on 2 cores",
     "small": "width 32, up to 16 bits, 6 runs a point; 98 CPU minutes, 3.6 GB",
     "paper": "width 128, up to 30 bits, all sweeps: hundreds of GPU hours",
 }

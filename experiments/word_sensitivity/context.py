@@ -90,7 +90,8 @@ def _points(config: Config, setting: Setting, each: FeatureMap, seed: int) -> li
     phi = np.asarray(_features(of_word, word), np.float64)
     if not (np.asarray(features) != 0).any(axis=1).all():
         return []  # ReLU attention may be 0 on all of a text: no model of it interpolates
-    fit = min_norm_fit(np.asarray(features[:-1], np.float64), labels[:-1])
+    fit = min_norm_fit(np.asarray(features)[:-1].astype(np.float64), labels[:-1])
+    del texts, features  # hundreds of megabytes each
     models = {"fine-tuned": fine_tuned(fit, phi, y), "retrained": retrained(fit, phi, y)}
     before = float(phi @ fit.theta)
     search = Search.of(config)

@@ -117,13 +117,20 @@ def _fitted_units(
     first_key, layers_key = jax.random.split(key)
     std = (feature_map.gain / k) ** 0.5
 
-    def some(block_key: PRNGKeyArray) -> tuple[Array, Array]:
-        weights = std * jax.random.normal(block_key, (k, k // blocks))
-        return flat @ weights, weights[:d]
+    width = k // blocks
 
-    before, block = jax.lax.map(some, jax.random.split(first_key, blocks))
-    before = jnp.moveaxis(before, 0, 1).reshape(num, k)
-    block = jnp.moveaxis(block, 0, 1).reshape(d, k)
+    def add(index: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        before, block = state
+        weights = std * jax.random.normal(keys[index], (k, width))
+        first = index * width
+        before = jax.lax.dynamic_update_slice_in_dim(before, flat @ weights, first, axis=1)
+        return before, jax.lax.dynamic_update_slice_in_dim(block, weights[:d], first, axis=1)
+
+    # Into one array: a stack of the units' parts, and its transpose, would be two more of them.
+    keys = jax.random.split(first_key, blocks)
+    before, block = jax.lax.fori_loop(
+        0, blocks, add, (jnp.zeros((num, k), flat.dtype), jnp.zeros((d, k), flat.dtype))
+    )
     rest = before[-1] - texts[-1, 0] @ block
     shape = (feature_map.depth - 1, k, k)
     layers = std * jax.random.normal(layers_key, shape)

@@ -26,7 +26,9 @@ TINY = {
 STEPS, BATCH = 3, 4
 
 
-@pytest.mark.parametrize("model", TINY)
+@pytest.mark.parametrize(
+    "model", [pytest.param(m, marks=pytest.mark.slow) if m == "vit" else m for m in TINY]
+)
 def test_both_sides_have_the_losses_of_one_training(monkeypatch, one_process, model):
     pytest.importorskip("torch")
     monkeypatch.setattr(training, "SETTINGS", {model: training.Stretch(TINY[model], STEPS)})

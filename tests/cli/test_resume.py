@@ -92,7 +92,7 @@ def alone(forks, tmp_path_factory):
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_killed_runs_end_with_the_same_bits(forks, alone, tmp_path, seed):
     reference, duration = alone
-    moments = run_with_kills(forks, tmp_path / "run", seed, 3 if seed == 0 else 12, duration)
+    moments = run_with_kills(forks, tmp_path / "run", seed, 2 if seed == 0 else 12, duration)
     assert same_bits(end_state(reference), end_state(tmp_path / "run")), moments
 
 

@@ -103,8 +103,15 @@ def from_embeddings(params, e):
     return MODEL.apply(params, e, method="from_embeddings")
 
 
-@pytest.mark.parametrize("grid", [Tokens(), Operands()])
-@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize(
+    ("grid", "relative"),
+    [
+        (Tokens(), True),
+        (Operands(), False),
+        pytest.param(Tokens(), False, marks=pytest.mark.slow),
+        pytest.param(Operands(), True, marks=pytest.mark.slow),
+    ],
+)
 def test_sensitivity_is_the_library_s(measured, grid, relative):
     found, params, e = measured
     sigma = 0.2 * float(found["embedding_rms"]) if relative else 0.4

@@ -110,15 +110,15 @@ def test_tables_and_claims_are_over_seeds(several, check_claims):
     assert [f["file"] for f in results["figures"]].count("figures/equal_accuracy.png") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "names", "number"),
     [
-        pytest.param(
+        (
             "--exp robustness --dataset shapes --models mlp-leaky --interventions augment "
             "--corruptions brightness --num-corrupted 20",
             ("mlp-leaky", "mlp-leaky-augment"),
             lambda value: (value["mean"], value["mean_corruption_error"], value["clean_error"]),
-            marks=pytest.mark.slow,
         ),
         (
             "--exp sharpness --models mlp-leaky --interventions augment --num-draws 2 --sigma 0.05 "
@@ -126,11 +126,10 @@ def test_tables_and_claims_are_over_seeds(several, check_claims):
             ("mlp-leaky", "mlp-leaky-augment"),
             lambda value: value["l1"]["mean"],
         ),
-        pytest.param(
+        (
             "--exp ablations --depths 1 --heads 1",
             ("cnn", "vit-small-depth-1"),
             lambda value: value["mean"],
-            marks=pytest.mark.slow,
         ),
     ],
     ids=["robustness", "sharpness", "ablations"],

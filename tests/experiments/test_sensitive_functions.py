@@ -38,7 +38,7 @@ def test_hyphen_and_underscore_name_the_same_experiment():
 
 
 @pytest.mark.parametrize("name", functions.FUNCTIONS)
-@pytest.mark.parametrize("n", [3, 4, 8])
+@pytest.mark.parametrize("n", [pytest.param(3, marks=pytest.mark.slow), 4, 8])
 def test_average_sensitivity_by_table_spectrum_and_library(name, n):
     values = 2 * functions.table(name, n) - 1
     known = functions.known_sensitivity(name, n)

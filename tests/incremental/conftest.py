@@ -6,6 +6,17 @@ import numpy as np
 import pytest
 
 from jaxsens.incremental import make_program
+from jaxsens.measurement import preparation
+
+
+@pytest.fixture(autouse=True)
+def _independent(request, monkeypatch):
+    """Models are taken to treat examples independently, but for those of the project.
+
+    Looking whether they do (tests/measurement/test_independence.py) takes a tenth of the time.
+    """
+    if request.module.__name__.rpartition(".")[2] != "test_models":
+        monkeypatch.setattr(preparation, "check_independence", lambda job: None)
 
 
 @pytest.fixture

@@ -152,7 +152,13 @@ MODELS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "norm"), [("written", "l2"), ("softmax", "linf"), ("relu", "l2"), ("layers", "l2")]
+    ("name", "norm"),
+    [
+        ("written", "l2"),
+        ("softmax", "linf"),
+        pytest.param("relu", "l2", marks=pytest.mark.slow),
+        pytest.param("layers", "l2", marks=pytest.mark.slow),
+    ],
 )
 def test_reuse_finds_what_whole_passes_find(name, norm):
     apply_fn, params = MODELS[name]
@@ -205,7 +211,7 @@ def test_a_derivative_of_its_own_sends_the_search_to_whole_passes():
 # Any cut gives the same.
 
 
-@pytest.mark.parametrize("incremental", [False, True])
+@pytest.mark.parametrize("incremental", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_chunks_and_devices_change_nothing_but_rounding(incremental):
     x, weights = words(3), attention_weights()
     options = {"incremental": incremental, "num_steps": 30}

@@ -176,7 +176,8 @@ def test_a_folder_that_cannot_be_used_ends_all_processes(server, tmp_path):
     assert "is not a run folder" in line
 
 
-@pytest.mark.parametrize("process", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("process", [0, 1])
 def test_a_signal_to_one_ends_all_and_the_rest_has_the_same_bits(server, together, process):
     run = server.folder / f"interrupted-{process}"
     arguments = [*QUICK, "--workdir", str(run)]

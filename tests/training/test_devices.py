@@ -262,6 +262,7 @@ with open(out, "w") as file:
 """
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(forks, tmp_path):
     program, port = tmp_path / "program.py", forks.free_port()
     program.write_text(PROGRAM)

@@ -74,7 +74,11 @@ def test_parameter_counts(model, count):
     assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == count
 
 
-@pytest.mark.parametrize("name", MODELS)
+#: Those that differ from another one in a flag alone are slow ones.
+SOME = [pytest.param(name, marks=pytest.mark.slow) if "-" in name else name for name in MODELS]
+
+
+@pytest.mark.parametrize("name", SOME)
 def test_the_network_is_its_two_halves(name):
     np.testing.assert_allclose(
         logits(name, TOKENS), from_embeddings(name, embed(name)), rtol=1e-6, atol=1e-6
@@ -159,7 +163,7 @@ def test_relu_attention_is_not_normalised():
     np.testing.assert_allclose(2 * once, twice, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SOME)
 def test_dropout_acts_in_training_alone(name):
     tokens = jnp.asarray(TOKENS)
 
