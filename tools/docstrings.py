@@ -1,27 +1,24 @@
 """Docstrings on the site: what Python's tools read and Markdown would not.
 
 A griffe extension, named in mkdocs.yml. Doctests become fenced code, which Markdown would take for
-quotations. A comment `#: …` above a constant is its docstring. Source files are only read.
+quotations. A comment `#: …` above a constant is its docstring. What a function returns is given its
+type, so that a sentence with a colon is not cut in two. Source files are only read.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from griffe import Attribute, Docstring, Extension, Object
+from griffe import Attribute, Docstring, Extension, Function, Object
+
+_RETURNS = re.compile(r"^( *Returns:\n +)(?=\S)", re.MULTILINE)
 
 
 def fenced(text: str) -> str:
     r"""The text with every doctest, down to the next empty line, inside a fence.
 
-    >>> print(fenced("Claim.\n\n  >>> 1 + 1\n  2\n\nMore."))
-    Claim.
-    <BLANKLINE>
-      ```pycon
-      >>> 1 + 1
-      2
-      ```
-    <BLANKLINE>
-    More.
+    >>> fenced("Claim.\n\n  >>> 1 + 1\n  2\n\nMore.")
+    'Claim.\n\n  ```pycon\n  >>> 1 + 1\n  2\n  ```\n\nMore.'
     """
     lines: list[str] = []
     indent: str | None = None
@@ -49,8 +46,20 @@ def comment_above(lines: Sequence[str], number: int) -> str:
     return " ".join(line.removeprefix("#: ") for line in lines[start : number - 1])
 
 
+def typed(text: str, annotation: str) -> str:
+    r"""The text with the type of what is returned before the sentence about it.
+
+    >>> print(typed("Claim.\n\nReturns:\n  Two panels: left and right.", "Figure"))
+    Claim.
+    <BLANKLINE>
+    Returns:
+      Figure: Two panels: left and right.
+    """
+    return _RETURNS.sub(lambda match: f"{match[1]}{annotation}: ", text)
+
+
 class SiteDocstrings(Extension):
-    """Applies both to what is documented."""
+    """Applies all three to what is documented."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         """Called once for every module, class, function and attribute."""
@@ -60,3 +69,5 @@ class SiteDocstrings(Extension):
                 obj.docstring = Docstring(text, parent=obj)
         if obj.docstring is not None and ">>> " in obj.docstring.value:
             obj.docstring.value = fenced(obj.docstring.value)
+        if obj.docstring is not None and isinstance(obj, Function) and obj.returns is not None:
+            obj.docstring.value = typed(obj.docstring.value, str(obj.returns))
