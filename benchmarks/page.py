@@ -69,10 +69,10 @@ def headline_table() -> str:
         )
     columns = (
         Column("model", "model"),
-        Column("fastest PyTorch, ms", "peer", lambda text: text),
-        Column("jaxsens, ms", "ours", milliseconds),
         Column("times as fast", "faster", lambda text: text),
         Column("of which by reuse", "reuse", lambda text: text),
+        Column("jaxsens, ms", "ours", milliseconds),
+        Column("fastest PyTorch, ms", "peer", lambda text: text),
     )
     return markdown_table(columns, rows)
 

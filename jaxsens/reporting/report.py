@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import shlex
+import struct
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -32,14 +33,20 @@ from jaxsens.reporting.results import Figure, Results
 _TEMPLATE = "report.html.jinja"
 #: Larger CSV files stay in the run folder, which the page says.
 MAX_CSV = 200_000
+#: Times as wide as high.
+_WIDE = 1.7
 
 
 @dataclasses.dataclass(frozen=True)
 class _ShownFigure:
-    """A figure of the page: its picture, and its numbers if there are not too many."""
+    """A figure of the page: its picture, and its numbers if there are not too many.
+
+    A wide one, such as panels side by side, keeps a width at which it can be read on a phone.
+    """
 
     figure: Figure
     image: str
+    wide: bool
     csv: str | None
     csv_file: str
 
@@ -90,13 +97,15 @@ def render(results: Results, folder: PurePath | str, papers: Sequence[Paper] = (
 
 
 def _shown_figure(place: storage.Storage, figure: Figure) -> _ShownFigure:
-    image = _data_uri(place.read(figure.file))
+    picture = place.read(figure.file)
     csv_file = figure.file.removesuffix(".png") + ".csv"
     # Runs of earlier versions have none.
     there = place.exists(csv_file)
     small = there and place.size(csv_file) <= MAX_CSV
     csv = report_parts.csv_uri(place.read(csv_file)) if small else None
-    return _ShownFigure(figure, image, csv, csv_file if there else "")
+    width, height = struct.unpack(">II", picture[16:24].ljust(8, b"\0"))  # where PNG has them
+    wide = width > _WIDE * height
+    return _ShownFigure(figure, _data_uri(picture), wide, csv, csv_file if there else "")
 
 
 def write(results: Results, folder: PurePath | str, papers: Sequence[Paper] = ()) -> PurePath:
