@@ -33,20 +33,20 @@ from jaxsens.reporting.results import Figure, Results
 _TEMPLATE = "report.html.jinja"
 #: Larger CSV files stay in the run folder, which the page says.
 MAX_CSV = 200_000
-#: Times as wide as high.
-_WIDE = 1.7
+#: Figures of more pixels are too wide to be read on a phone that shows them whole.
+MAX_WIDTH = 1100
 
 
 @dataclasses.dataclass(frozen=True)
 class _ShownFigure:
     """A figure of the page: its picture, and its numbers if there are not too many.
 
-    A wide one, such as panels side by side, keeps a width at which it can be read on a phone.
+    One of more pixels than a phone can show, such as panels side by side, keeps half as many there.
     """
 
     figure: Figure
     image: str
-    wide: bool
+    width: int
     csv: str | None
     csv_file: str
 
@@ -79,6 +79,7 @@ def render(results: Results, folder: PurePath | str, papers: Sequence[Paper] = (
         results=results,
         groups=report_parts.claim_groups(results.claims),
         figures=[_shown_figure(place, figure) for figure in results.figures],
+        max_width=MAX_WIDTH,
         maps=maps,
         maps_data=report_parts.for_script(maps),
         heat_uri=report_parts.heat_uri,
@@ -103,9 +104,8 @@ def _shown_figure(place: storage.Storage, figure: Figure) -> _ShownFigure:
     there = place.exists(csv_file)
     small = there and place.size(csv_file) <= MAX_CSV
     csv = report_parts.csv_uri(place.read(csv_file)) if small else None
-    width, height = struct.unpack(">II", picture[16:24].ljust(8, b"\0"))  # where PNG has them
-    wide = width > _WIDE * height
-    return _ShownFigure(figure, _data_uri(picture), wide, csv, csv_file if there else "")
+    (width,) = struct.unpack(">I", picture[16:20].ljust(4, b"\0"))  # where PNG has it
+    return _ShownFigure(figure, _data_uri(picture), width, csv, csv_file if there else "")
 
 
 def write(results: Results, folder: PurePath | str, papers: Sequence[Paper] = ()) -> PurePath:
