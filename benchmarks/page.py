@@ -51,6 +51,76 @@ def sensitivity_table() -> str:
     return markdown_table((model, size, *methods, *_COMPARED, *_COSTS), _models(run))
 
 
+def headline_table() -> str:
+    """The fastest PyTorch of each model, the default, and what of the difference is reuse."""
+    run = read("sensitivity")
+    rows = []
+    for verdict in verdicts(run["rows"]):
+        cells = {row["method"]: row for row in run["rows"] if row["model"] == verdict["model"]}
+        peer, same = verdict["best_torch"], verdict["plain_verdict"] == "the same program"
+        rows.append(
+            {
+                "model": verdict["model"],
+                "peer": f"{milliseconds(cells[peer]['ms_per_image'])} ({peer})",
+                "ours": cells[JUDGED]["ms_per_image"],
+                "faster": _bold_if_short(verdict, "torch"),
+                "reuse": "same program" if same else _bold_if_short(verdict, "plain"),
+            }
+        )
+    columns = (
+        Column("model", "model"),
+        Column("times as fast", "faster", lambda text: text),
+        Column("of which by reuse", "reuse", lambda text: text),
+        Column("jaxsens, ms", "ours", milliseconds),
+        Column("fastest PyTorch, ms", "peer", lambda text: text),
+    )
+    return markdown_table(columns, rows)
+
+
+def targets_line() -> str:
+    """How many targets are reached, and which are not."""
+    found = verdicts(read("sensitivity")["rows"])
+    judged = [
+        (whom, row)
+        for whom in ("torch", "plain")
+        for row in found
+        if row[f"{whom}_verdict"] != "the same program"
+    ]
+    short: dict[str, list[str]] = {"torch": [], "plain": []}
+    for whom, row in judged:
+        if row[f"{whom}_verdict"] != "reached":
+            ratio, target = row[f"vs_{whom}"], row[f"{whom}_target"]
+            short[whom].append(f"`{row['model']}` {ratio:.4g}× for {target:.4g}×")
+    reached = len(judged) - sum(map(len, short.values()))
+    missed = [
+        f"against {name} {', '.join(short[whom])}"
+        for whom, name in (("torch", "the fastest PyTorch"), ("plain", f"`{PLAIN}`"))
+        if short[whom]
+    ]
+    line = f"{reached} of {len(judged)} targets are reached."
+    return f"{line} **Missed:** {'; '.join(missed)}." if missed else line
+
+
+def runs_table() -> str:
+    """The machine of every run that is recorded."""
+    rows = []
+    for name in TABLES:
+        if name in SOURCES or not (RESULTS / f"{name}.json").exists():
+            continue
+        run = read(name)
+        machine, threads = run["machine"], run["options"]["threads"]
+        rows.append({"run": name, "threads": threads, **machine, **machine["versions"]})
+    columns = (
+        Column("run", "run"),
+        Column("processor", "cpu"),
+        Column("cores", "cores", "{:d}".format),
+        Column("threads of a cell", "threads", "{:d}".format),
+        Column("load before", "load", "{:.1f}".format),
+        *(Column(name, name) for name in ("jax", "torch", "captum", "python")),
+    )
+    return markdown_table(columns, rows)
+
+
 def again_table() -> str:
     """Four models once more."""
     columns = (*_methods((BASELINE, PLAIN, JUDGED)), *_COMPARED)
@@ -121,7 +191,7 @@ def own_table(name: str, columns: Sequence[Column]) -> str:
     return markdown_table(columns, read(name)["rows"])
 
 
-#: By the name of the table, which is that of the file of its data.
+#: By the name of the table, which is that of the file of its data but for `SOURCES`.
 TABLES: dict[str, Callable[[], str]] = {
     "sensitivity": sensitivity_table,
     "again": again_table,
@@ -139,12 +209,17 @@ TABLES: dict[str, Callable[[], str]] = {
             "devices": devices,
         }.items()
     },
+    "headline": headline_table,
+    "targets": targets_line,
+    "runs": runs_table,
 }
+#: The data of those that have no file of their name.
+SOURCES = dict.fromkeys(("headline", "targets", "runs"), "sensitivity")
 
 
 def table(name: str) -> str:
     """The table of that name, or that there is no data for it."""
-    recorded = (RESULTS / f"{name}.json").exists()
+    recorded = (RESULTS / f"{SOURCES.get(name, name)}.json").exists()
     return TABLES[name]() if recorded else "No run is recorded yet."
 
 
@@ -199,6 +274,12 @@ def _against(verdict: Row, whom: str) -> str:
         return f"{ratio:.2f}×, same program"
     named = f"target {target:.3g}"
     return f"{ratio:.2f}× ({named if outcome == 'reached' else f'**{named}**'})"
+
+
+def _bold_if_short(verdict: Row, whom: str) -> str:
+    """How many times as fast, bold below the target."""
+    ratio = f"{verdict[f'vs_{whom}']:.2f}×"
+    return ratio if verdict[f"{whom}_verdict"] == "reached" else f"**{ratio}**"
 
 
 def _against_torch(verdict: Row) -> str:

@@ -23,6 +23,7 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxsens.cli import failures, flags
+from jaxsens.cli.help_text import flag_groups
 from jaxsens.core.fingerprint import fingerprint
 from jaxsens.measuring.config import Config
 from jaxsens.measuring.experiment import MeasureExperiment, load
@@ -30,6 +31,8 @@ from jaxsens.reporting.run_folder import default_folder
 from jaxsens.run import carry_out, run_command
 
 NAME = "measure"
+#: Flags of `jaxsens.run` that make no sense here.
+_HIDDEN = ("exp", "preset", "parallel_arms")
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _main(arguments: list[str]) -> int:
     with failures.of_usage():
         given = flags.split(arguments, first="--model module:function")
-        for flag in ("--exp", "--preset", "--parallel-arms"):
+        for flag in map(flags.flag_of, _HIDDEN):
             if flag in given:
                 raise ValueError(f"{flag} is of python -m jaxsens.run; leave it out here")
         flags.check_flags(Options, Config, given)
+        if "--help" in given:
+            print(help_text())
+            raise SystemExit(0)
         options, config = flags.parse_fields(
             Options(), Config(), given, program="python -m jaxsens.measure", description=__doc__
         )
@@ -63,6 +69,14 @@ def _main(arguments: list[str]) -> int:
             options = dataclasses.replace(options, workdir=default_folder(NAME, identity))
     experiment = MeasureExperiment(loaded)
     return carry_out(experiment, options, config, command(config), compare_data=True)
+
+
+def help_text(width: int | None = None) -> str:
+    """What `--help` prints: what it is for, and its flags in groups."""
+    values = dataclasses.asdict(Config())
+    groups = flag_groups(Options, Config, values, hidden=_HIDDEN, width=width)
+    usage = "usage: python -m jaxsens.measure --model MODEL --data DATA [flags]"
+    return "\n\n".join([usage, (__doc__ or "").strip(), *groups])
 
 
 def command(config: Config) -> str:

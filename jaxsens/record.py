@@ -1,6 +1,7 @@
 """Records finished runs and writes the pages of results: `python -m jaxsens.record [RUN …]`.
 
     python -m jaxsens.record runs/vision/3f2a1c   keeps its results as experiments/vision/recorded/
+                                                  and its figures as docs/results/figures/vision/
     python -m jaxsens.record                      writes docs/results/ from all that is recorded
     make results                                  the same
 
@@ -24,14 +25,15 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     if not experiments.is_dir():
         print(f"{root} is not a checkout of jaxsens: it has no experiments/", file=sys.stderr)
         return 2
+    folder = root / "docs" / "results"
     try:
         for run in runs:
             print(recorded.record(run, experiments))
-        found = recorded.pages(experiments)
-    except ValueError as error:
+            recorded.keep_figures(run, folder / "figures")
+        found = recorded.pages(experiments, folder / "figures")
+    except (ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    folder = root / "docs" / "results"
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in found.items():
         write_atomic(folder / name, text)

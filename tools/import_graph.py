@@ -36,7 +36,7 @@ SAYS = {
     "experiments": "one a paper's claim",
 }
 COMMANDS = ("gallery", "measure", "record", "run", "sweep")
-_BOX_WIDTH, _BOX_HEIGHT, _GAP, _ROW = 196, 44, 14, 84
+_BOX_WIDTH, _BOX_HEIGHT, _GAP, _ROW = 216, 44, 14, 84
 
 Graph = Mapping[str, frozenset[str]]
 

@@ -23,6 +23,8 @@ models are trained as in `vision`, and each trained model is measured in all the
         not run: CIFAR-10, 50 epochs, every patch of every training image, for one GPU or TPU
 """
 
+from collections.abc import Mapping
+
 from jaxsens import data
 from jaxsens.reporting.papers import SIMPLICITY_BIAS
 from jaxsens.reporting.progress import steps
@@ -54,6 +56,21 @@ COST = {
 }
 
 
+def _in_words(ratios: Mapping[str, float]) -> str:
+    """What the estimator gives; there is no ratio where the definition gives 0.
+
+    >>> _in_words({"MLP": 1.84, "ViT": float("nan")})
+    "The released code's estimator gives 1.84× for MLP of what the definition gives, which is 0 for
+    ViT."
+    """
+    known = ", ".join(f"{r:.2f}× for {label}" for label, r in ratios.items() if r == r)
+    zero = ", ".join(label for label, r in ratios.items() if r != r)
+    if not known:
+        return f"The definition gives 0 for {zero}."
+    says = f"The released code's estimator gives {known} of what the definition gives"
+    return f"{says}, which is 0 for {zero}." if zero else f"{says}."
+
+
 def run(config: Config, images: Images, folder: RunFolder) -> Findings:
     """Trains, measures in every way, compares."""
     specs = config.model_specs()
@@ -64,9 +81,7 @@ def run(config: Config, images: Images, folder: RunFolder) -> Findings:
     ratios = {spec.label: released_ratio(measured[spec.name]).mean for spec in specs}
     return Findings(
         title=f"Estimators of sensitivity: {data.spec(config.dataset).title}",
-        summary="The released code's estimator gives "
-        + ", ".join(f"{ratio:.2f}× for {label}" for label, ratio in ratios.items())
-        + " of what the definition gives.",
+        summary=_in_words(ratios),
         claims=(
             *grouped(
                 "Estimators of the definition agree with it",

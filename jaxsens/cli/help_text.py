@@ -7,6 +7,7 @@
 
 An experiment's config says which of its flags belong where (`ExperimentConfig.FLAG_GROUPS`). Texts
 are the docstrings of the fields, read from the source, so that they are there under `python -OO`.
+`python -m jaxsens.measure --help` has its flags in the same groups.
 """
 
 import ast
@@ -16,7 +17,7 @@ import inspect
 import itertools
 import shutil
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from jaxsens.cli.bounds import Declared, declared_fields
@@ -40,25 +41,46 @@ def help_text(
       preset: the one whose values are shown as defaults.
       width: of a line; by default the terminal's, at most 100.
     """
-    width = width or min(shutil.get_terminal_size((_WIDEST, 24)).columns, _WIDEST)
     config = experiment.PRESETS[preset].filled(preset)
     values = {"exp": name, "preset": preset} | dataclasses.asdict(config)
-    fields = {**declared_fields(options), **declared_fields(type(config))}
-    texts = {**field_texts(options), **field_texts(type(config))}
-    groups: dict[str, list[str]] = {_WHAT_TO_RUN: []}
-    for field, declared in fields.items():
-        shown = _flag_text(field, declared, texts.get(field, ""), values.get(field), width)
-        groups.setdefault(group_of(field, type(config).FLAG_GROUPS), []).append(shown)
-    order = dict.fromkeys([_WHAT_TO_RUN, *type(config).FLAG_GROUPS])
     parts = [
         f"usage: python -m jaxsens.run --exp {name} [--preset {'|'.join(experiment.PRESETS)}] "
         "[flags]",
         (experiment.__doc__ or "").strip(),
-        *(f"{group}:\n" + "\n".join(groups[group]) for group in order if group in groups),
+        *flag_groups(options, type(config), values, width=width),
         f"Values in brackets are those of the preset {preset}; --preset PRESET --help shows "
         "others.",
     ]
     return "\n\n".join(filter(None, parts))
+
+
+def flag_groups(
+    options: type,
+    config: type,
+    values: Mapping[str, Any],
+    *,
+    hidden: Collection[str] = (),
+    width: int | None = None,
+) -> list[str]:
+    """All flags under their headings, a text for each group.
+
+    Args:
+      options: the dataclass of what the command line understands.
+      config: that of what is run, with its `FLAG_GROUPS`.
+      values: what is shown as default, by field.
+      hidden: fields that are no flags here.
+      width: of a line; by default the terminal's, at most 100.
+    """
+    width = width or min(shutil.get_terminal_size((_WIDEST, 24)).columns, _WIDEST)
+    groups: dict[str, list[str]] = {_WHAT_TO_RUN: []}
+    headings = getattr(config, "FLAG_GROUPS", {})
+    texts = {**field_texts(options), **field_texts(config)}
+    for field, declared in {**declared_fields(options), **declared_fields(config)}.items():
+        if field not in hidden:
+            shown = _flag_text(field, declared, texts.get(field, ""), values.get(field), width)
+            groups.setdefault(group_of(field, headings), []).append(shown)
+    order = dict.fromkeys([_WHAT_TO_RUN, *headings])
+    return [f"{group}:\n" + "\n".join(groups[group]) for group in order if group in groups]
 
 
 def group_of(field: str, groups: Mapping[str, tuple[str, ...]]) -> str:

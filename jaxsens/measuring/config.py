@@ -1,6 +1,7 @@
 """What `python -m jaxsens.measure` is asked: a model, its weights, data, and a window edit."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from jaxsens.cli.bounds import Count, Range, Seed
@@ -15,6 +16,14 @@ Other = Annotated[str, FileName("weights, module:function@weights or a Hugging F
 @dataclass(frozen=True)
 class Config(ExperimentConfig):
     """Measures a model of yours: how sensitive it is to a change of one window of its input."""
+
+    FLAG_GROUPS = MappingProxyType(
+        {
+            "what to run": ("model", "params*", "hf", "compare", "data", "split", "num_examples"),
+            "what to measure": ("grid", "edit", "samples", "tolerance", "metric", "check_model"),
+            "where": ExperimentConfig.FLAG_GROUPS["where"],
+        }
+    )
 
     model: Model | None = None
     """Your model, as module:function or file.py:function: apply_fn(params, x) -> logits, a Flax

@@ -1,8 +1,9 @@
 """Recorded runs: the results that the project publishes, as data, and the pages made of them.
 
 A recorded run is the results.json of a finished run, kept as `experiments/NAME/recorded/LABEL.json`
-with the command, the commit and the machine that made it. Pages are functions of these files: one
-per experiment, and one with every claim of every recorded run. Nothing on them is typed by hand.
+with the command, the commit and the machine that made it. Its figures are kept, smaller, beside the
+pages. Pages are functions of these files: one per experiment, and one with every claim of every
+recorded run. Nothing on them is typed by hand.
 """
 
 import dataclasses
@@ -11,12 +12,17 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from PIL import Image
+
 from jaxsens.core.files import write_atomic
 from jaxsens.reporting.report import duration
-from jaxsens.reporting.results import Claim, Results, Table
+from jaxsens.reporting.results import Claim, Figure, Results, Table
 
 #: Values for programs that are longer than this stay in the run folder.
 MAX_VALUES = 100_000
+
+#: Figures are shown as wide as a page, and no wider: pixels.
+MAX_WIDTH = 1200
 
 #: The first line of every page, so that nobody edits one.
 GENERATED = "<!-- Made by `make results` from experiments/*/recorded/*.json; do not edit. -->"
@@ -68,6 +74,34 @@ def record(run: Path, experiments: Path) -> Path:
     return target
 
 
+def keep_figures(run: Path, figures: Path) -> list[Path]:
+    """Keeps the figures of a finished run where its page shows them: small PNG files.
+
+    Args:
+      run: its folder.
+      figures: the folder of all figures; those of the run are in `EXPERIMENT/LABEL/`, without any
+        of an earlier run of that label.
+
+    Returns:
+      The new files.
+    """
+    results = Results.from_json((run / "results.json").read_text("utf-8"))
+    folder = figures / results.experiment / label_of(results.command)
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.png"):
+        old.unlink()
+    found = []
+    for figure in results.figures:
+        with Image.open(run / figure.file) as image:
+            page = Image.new("RGB", image.size, "white")
+            drawn = image.convert("RGBA")
+            page.paste(drawn, mask=drawn.getchannel("A"))
+        page.thumbnail((MAX_WIDTH, 4 * MAX_WIDTH), Image.Resampling.LANCZOS)
+        found.append(folder / Path(figure.file).name)
+        page.quantize(128).save(found[-1], "PNG", optimize=True)
+    return found
+
+
 def label_of(command: str) -> str:
     """A short name for a run: its preset, and the values of the other flags.
 
@@ -102,7 +136,7 @@ def load(experiments: Path) -> dict[str, list[RecordedRun]]:
     return found
 
 
-def pages(experiments: Path) -> dict[str, str]:
+def pages(experiments: Path, figures: Path | None = None) -> dict[str, str]:
     """Every page by the name of its file: one per experiment, and `README.md` with all claims.
 
     An experiment's `remarks.md`, if there is one, stands before its runs: what a reader must know
@@ -110,21 +144,48 @@ def pages(experiments: Path) -> dict[str, str]:
 
     Args:
       experiments: the folder of all experiments.
+      figures: the folder `figures` beside the pages; those that are kept there are shown.
     """
     recorded = load(experiments)
     found = {"README.md": _claims_page(recorded)}
     for name, runs in recorded.items():
         remarks = experiments / name / "remarks.md"
         known = [remarks.read_text("utf-8").strip()] if remarks.exists() else []
-        found[f"{name}.md"] = _page(f"`{name}`", *known, *(p for r in runs for p in _run_parts(r)))
+        parts = (part for run in runs for part in _run_parts(run, name, figures))
+        found[f"{name}.md"] = _page(f"`{name}`", *known, *parts)
     return found
 
 
 def _claims_page(recorded: Mapping[str, Sequence[RecordedRun]]) -> str:
+    parts, overview = [], []
+    for name, runs in recorded.items():
+        for run in runs:
+            claims, commit = run.results.claims, run.results.environment["commit"]
+            holds = sum(claim.holds for claim in claims)
+            heading = f"{name}, {run.label}"
+            link = f"[{heading}](#{heading.replace(',', '').replace('.', '').replace(' ', '-')})"
+            overview.append((link, str(holds), str(len(claims) - holds), commit))
+            about = f"{run.results.title}. The numbers are on [its page]({name}.md)."
+            parts += [f"## {heading}", about, _claims_table(claims)]
+    holds, fails = (sum(int(row[i]) for row in overview) for i in (1, 2))
+    return _page(
+        "Every claim of every recorded run",
+        f"{holds + fails} claims of {len(overview)} runs; {holds} hold, {fails} do not. `n` counts "
+        "the examples that the interval is about, `seeds` "
+        "the independently trained models behind each value: where it is 1, the interval says "
+        "nothing about another training run. Runs marked quick are small and made to show a "
+        "direction within minutes. What earlier versions of the code measured, on larger data, is "
+        "kept in [earlier/](earlier/README.md).",
+        markdown_table(
+            ("run", "hold", "do not hold", "commit"), overview, (False, True, True, False)
+        ),
+        *parts,
+    )
+
+
+def _claims_table(claims: Iterable[Claim]) -> str:
     rows = [
         (
-            f"[{name}]({name}.md)",
-            run.label,
             claim.statement,
             _verdict(claim),
             claim.paper,
@@ -132,30 +193,15 @@ def _claims_page(recorded: Mapping[str, Sequence[RecordedRun]]) -> str:
             interval_text(claim),
             _or_dash(claim.num_examples),
             _or_dash(claim.num_seeds),
-            run.results.environment["commit"],
         )
-        for name, runs in recorded.items()
-        for run in runs
-        for claim in run.results.claims
+        for claim in claims
     ]
-    columns = (
-        *("experiment", "run", "claim", "", "paper", "measured here", "interval of what decides"),
-        *("n", "seeds", "commit"),
-    )
-    holds = sum(row[3] == "holds" for row in rows)
-    return _page(
-        "Every claim of every recorded run",
-        f"{len(rows)} claims of {sum(map(len, recorded.values()))} runs; {holds} hold, "
-        f"{len(rows) - holds} do not. `n` counts the examples that the interval is about, `seeds` "
-        "the independently trained models behind each value: where it is 1, the interval says "
-        "nothing about another training run. Runs marked quick are small and made to show a "
-        "direction within minutes. What earlier versions of the code measured, on larger data, is "
-        "kept in [earlier/](earlier/README.md).",
-        markdown_table(columns, rows),
-    )
+    columns = ("claim", "verdict", "paper", "measured here", "interval of what decides")
+    numeric = [False] * len(columns) + [True, True]
+    return _as_claims(markdown_table((*columns, "n", "seeds"), rows, numeric))
 
 
-def _run_parts(run: RecordedRun) -> Iterable[str]:
+def _run_parts(run: RecordedRun, name: str, figures: Path | None) -> Iterable[str]:
     results = run.results
     made = results.environment
     yield f"## {run.label}: {results.title}"
@@ -167,9 +213,24 @@ def _run_parts(run: RecordedRun) -> Iterable[str]:
     for table in results.tables:
         yield _table(table)
     rows = [
-        (claim.statement, claim.paper, claim.measured, _verdict(claim)) for claim in results.claims
+        (claim.statement, _verdict(claim), claim.paper, claim.measured) for claim in results.claims
     ]
-    yield markdown_table(("claim", "paper", "measured here", ""), rows)
+    yield _as_claims(markdown_table(("claim", "verdict", "paper", "measured here"), rows))
+    folder = Path(name) / run.label
+    shown = [f for f in results.figures if figures and (figures / folder / _file(f)).exists()]
+    for number, figure in enumerate(shown, 1):
+        path = (Path("figures") / folder / _file(figure)).as_posix()
+        yield f"![Figure {number} of this run; its caption is below]({path})"
+        yield f"**Figure {number}.** {figure.caption}"
+
+
+def _as_claims(table: str) -> str:
+    """The table in a division of its own, which the site shows as a list on a phone."""
+    return f'<div class="claims" markdown>\n\n{table}\n\n</div>'
+
+
+def _file(figure: Figure) -> str:
+    return Path(figure.file).name
 
 
 def _table(table: Table) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import shlex
+import struct
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -32,14 +33,20 @@ from jaxsens.reporting.results import Figure, Results
 _TEMPLATE = "report.html.jinja"
 #: Larger CSV files stay in the run folder, which the page says.
 MAX_CSV = 200_000
+#: Figures of more pixels are too wide to be read on a phone that shows them whole.
+MAX_WIDTH = 1100
 
 
 @dataclasses.dataclass(frozen=True)
 class _ShownFigure:
-    """A figure of the page: its picture, and its numbers if there are not too many."""
+    """A figure of the page: its picture, and its numbers if there are not too many.
+
+    One of more pixels than a phone can show, such as panels side by side, keeps half as many there.
+    """
 
     figure: Figure
     image: str
+    width: int
     csv: str | None
     csv_file: str
 
@@ -73,6 +80,7 @@ def render(results: Results, folder: PurePath | str, papers: Sequence[Paper] = (
         results=results,
         groups=report_parts.claim_groups(results.claims),
         figures=[_shown_figure(place, figure) for figure in results.figures],
+        max_width=MAX_WIDTH,
         maps=maps,
         maps_data=report_parts.for_script(maps),
         heat_uri=report_parts.heat_uri,
@@ -91,13 +99,14 @@ def render(results: Results, folder: PurePath | str, papers: Sequence[Paper] = (
 
 
 def _shown_figure(place: storage.Storage, figure: Figure) -> _ShownFigure:
-    image = _data_uri(place.read(figure.file))
+    picture = place.read(figure.file)
     csv_file = figure.file.removesuffix(".png") + ".csv"
     # Runs of earlier versions have none.
     there = place.exists(csv_file)
     small = there and place.size(csv_file) <= MAX_CSV
     csv = report_parts.csv_uri(place.read(csv_file)) if small else None
-    return _ShownFigure(figure, image, csv, csv_file if there else "")
+    (width,) = struct.unpack(">I", picture[16:20].ljust(4, b"\0"))  # where PNG has it
+    return _ShownFigure(figure, _data_uri(picture), width, csv, csv_file if there else "")
 
 
 def write(results: Results, folder: PurePath | str, papers: Sequence[Paper] = ()) -> PurePath:

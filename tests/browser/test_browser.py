@@ -169,6 +169,23 @@ def test_examples_are_chosen_and_numbers_told(pages, browser):
     assert window.problems() == []
 
 
+def test_two_runs_are_compared_and_runs_filtered(pages, browser):
+    from selenium.webdriver.common.by import By
+
+    window = Window(browser, DESK).open(pages["gallery"])
+    for run in ("vision/run0", "vision/run1"):
+        browser.find_element(By.CSS_SELECTOR, f"[aria-label='compare {run}']").click()
+    captions = browser.find_elements(By.CSS_SELECTOR, "#comparison caption")
+    assert [caption.text for caption in captions] == [
+        "Configuration: 1 of 4 differ",
+        "Claims: 1 of 2 differ",
+        "Numbers: 1 of 1 differ",
+    ]
+    assert window.problems() == []
+    browser.find_element(By.ID, "filter").send_keys("finished")
+    assert browser.find_element(By.ID, "shown").text == "3 of 4 shown"
+
+
 def test_without_script_every_example_is_shown(pages, browser):
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
@@ -222,7 +239,8 @@ def site(tmp_path_factory):
 
 
 SITE = ["index", "install", "guides/what_sensitivity_is", "guides/your_model", "results/index"]
-SITE += ["results/vision", "api/measurement", "developers/index", "tutorials/vit_and_cnn"]
+SITE += ["results/benchmarks", "results/vision", "api/measurement", "developers/index"]
+SITE += ["tutorials/vit_and_cnn"]
 
 
 @pytest.mark.parametrize(("width", "dark"), LOOKS)
@@ -233,3 +251,18 @@ def test_a_page_of_the_site_is_sound(site, browser, name, width, dark):
     assert window.problems() == []
     outside = [u for u in window.requests() if not re.match(r"data:|blob:", u)]
     assert all(url.startswith(site.resolve().as_uri()) for url in outside)
+
+
+def test_search_works_from_a_disk(site, browser):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    window = Window(browser, DESK).open(site / "index.html")
+    browser.find_element(By.CSS_SELECTOR, "input[data-md-component=search-query]").click()
+    browser.switch_to.active_element.send_keys("tolerance")
+    found = WebDriverWait(browser, 30).until(
+        lambda page: page.find_elements(By.CSS_SELECTOR, ".md-search-result__item a")
+    )
+    assert any("tolerance" in each.get_attribute("href") for each in found)
+    outside = [url for url in window.requests() if not re.match(r"data:|blob:|file:", url)]
+    assert outside == []

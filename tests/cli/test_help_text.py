@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from jaxsens import measure
 from jaxsens.cli.config import ExperimentConfig
 from jaxsens.cli.discovery import experiment_names, load_experiment
 from jaxsens.cli.experiment import cost_of
@@ -63,6 +64,19 @@ def test_values_are_those_of_the_preset_and_lines_fit():
     after = quick.partition("what to run:")[2]
     assert max(map(len, after.splitlines())) <= 100
     assert "options options" not in quick
+
+
+def test_measure_has_its_flags_in_the_same_groups():
+    text = measure.help_text(width=90)
+    groups = parts_of(text)
+    assert [*groups] == ["what to run", "what to measure", "where"]
+    shown = sorted(flag for flags in groups.values() for flag in flags)
+    fields = {*Options.__dataclass_fields__, *measure.Config.__dataclass_fields__}
+    hidden = {"exp", "preset", "parallel_arms"}
+    assert shown == sorted(field.replace("_", "-") for field in fields - hidden)
+    assert {"model", "data", "seed"} <= set(groups["what to run"])
+    assert "[gaussian:sigma=1]" in text
+    assert "options options" not in text
 
 
 class Terminal(io.StringIO):

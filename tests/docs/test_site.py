@@ -1,5 +1,6 @@
 """The site: its picture is that of the imports, and it is built without a warning."""
 
+import doctest
 import importlib.util
 import os
 import re
@@ -18,6 +19,15 @@ def tool(name):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in ROOT.glob("tools/*.py")))
+def test_the_examples_of_a_tool(name):
+    try:
+        module = tool(name)
+    except ModuleNotFoundError as error:
+        pytest.skip(f"`make docs` installs {error.name}")
+    assert doctest.testmod(module).failed == 0
 
 
 def test_the_picture_of_the_rooms_is_that_of_the_imports():
@@ -43,7 +53,8 @@ def test_every_page_is_in_the_navigation():
     # The whole name: devices.md is the end of many_devices.md.
     named = set(re.findall(r"^ +- (?:[^\n]*: )?(\S+\.md)$", text, re.MULTILINE))
     there = {f.relative_to(ROOT / "docs").as_posix() for f in ROOT.glob("docs/**/*.md")}
-    assert named == there
+    also = set(tool("site_links").ALSO.values())
+    assert named == there | also
 
 
 def test_links_that_leave_the_site_become_names():
@@ -52,6 +63,8 @@ def test_links_that_leave_the_site_become_names():
     page = "[a](../../Makefile) [b](index.md) [c](../../nowhere.md) [d](https://x.org)"
     shown = "a (`Makefile`) [b](index.md) [c](../../nowhere.md) [d](https://x.org)"
     assert inside_only(page, here, ROOT / "docs") == shown
+    link = "[speed](../../benchmarks/README.md#devices)"
+    assert inside_only(link, here, ROOT / "docs") == "[speed](../results/benchmarks.md#devices)"
 
 
 def build(root, folder):
@@ -78,7 +91,7 @@ def test_the_site_is_built_and_asks_nothing_of_the_network(tmp_path):
 
 @pytest.mark.slow
 def test_a_broken_link_fails_the_build(tmp_path):
-    for name in ("docs", "jaxsens", "tools"):
+    for name in ("docs", "jaxsens", "tools", "benchmarks"):
         shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
     with (tmp_path / "docs" / "index.md").open("a") as page:

@@ -7,11 +7,12 @@ import shlex
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from jaxsens import record
 from jaxsens.cli import flags
 from jaxsens.reporting import recorded
-from jaxsens.reporting.results import Claim, Results, Table
+from jaxsens.reporting.results import Claim, Figure, Results, Table
 from jaxsens.run import load_experiment
 
 ROOT = Path(__file__).parents[2]
@@ -65,8 +66,29 @@ def test_a_recorded_run_is_its_results_and_shows_on_the_pages(checkout, capsys):
         assert shown in page
     claims = (checkout / "docs" / "results" / "README.md").read_text()
     assert "2 claims of 1 runs; 1 hold, 1 do not" in claims
+    assert "| [vision, small-mnist](#vision-small-mnist) | 1 | 1 | abc1234 |" in claims
     assert "| b − a: 0.5 to 1.5 (95 %) |" in claims
     assert "**does not hold**" in claims
+
+
+def test_figures_are_kept_small_and_shown_with_their_captions(checkout):
+    figures = (Figure("figures/a.png", "What a is."), Figure("figures/b.png", "What b is."))
+    run = Path(finished(checkout, figures=figures))
+    (run / "figures").mkdir()
+    for name, size in (("a", (3000, 600)), ("b", (400, 300))):
+        Image.new("RGBA", size).save(run / "figures" / f"{name}.png")
+    assert record.main([str(run)], checkout) == 0
+    folder = checkout / "docs" / "results"
+    kept = sorted((folder / "figures" / "vision" / "small-mnist").iterdir())
+    for file, size in zip(kept, ((1200, 240), (400, 300)), strict=True):
+        with Image.open(file) as image:
+            assert image.size == size
+            assert image.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
+    page = (folder / "vision.md").read_text()
+    assert "](figures/vision/small-mnist/b.png)\n\n**Figure 2.** What b is." in page
+    finished(checkout, figures=figures[:1])
+    record.main([str(run)], checkout)
+    assert [file.name for file in kept[0].parent.iterdir()] == ["a.png"]
 
 
 def test_long_values_stay_in_the_run_folder(checkout):
@@ -106,8 +128,8 @@ def test_links_of_all_pages_lead_to_files():
 
 
 def test_pages_of_the_repository_say_what_its_data_says():
-    found = recorded.pages(ROOT / "experiments")
     folder = ROOT / "docs" / "results"
+    found = recorded.pages(ROOT / "experiments", folder / "figures")
     assert {file.name for file in folder.glob("*.md")} == set(found), "run `make results`"
     for name, text in found.items():
         assert (folder / name).read_text("utf-8") == text, f"{name} is stale: run `make results`"

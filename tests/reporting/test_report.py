@@ -123,6 +123,14 @@ def test_page_embeds_every_figure_with_its_caption(folder):
         assert content == (folder.path / figure.file).read_bytes()
 
 
+def test_a_figure_of_many_pixels_keeps_half_as_many_on_a_phone(folder):
+    Image.new("L", (1260, 540)).save(folder.figures / "a.png")
+    divisions = Page(report.render(RESULTS, folder.path)).all("div")
+    (wide,) = [each for each in divisions if each.get("class") == "wide"]
+    assert wide["style"] == "--width: 630px"
+    assert wide["aria-label"] == "Picture of figure 1"
+
+
 def test_page_states_every_claim_and_number(folder):
     text = html.unescape(report.render(RESULTS, folder.path))
     for claim in RESULTS.claims:
