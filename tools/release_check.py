@@ -1,7 +1,7 @@
 """What a release must pass: `python -m tools.release_check` (make release-check).
 
-Builds wheel and sdist into dist/, installs the wheel with its dependencies into a new virtual
-environment in a temporary folder, and runs the README's examples and `--exp list` there, outside
+Builds wheel and sdist into dist/, installs the wheel with its dependencies, and the extras that the
+README's examples import, into a new virtual environment in a temporary folder, and runs the README's examples and `--exp list` there, outside
 the checkout. The sdist must give the same package as the wheel. The version must be the same
 everywhere. One line for each thing that is wrong; exit status 1 if there is any.
 
@@ -14,7 +14,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -78,14 +78,15 @@ def installed_problems(wheel: Path, readme: str, folder: Path) -> Iterator[str]:
     """What fails in a new virtual environment, outside the checkout."""
     _run([sys.executable, "-m", "venv", str(folder / "venv")], folder)
     python = str(folder / "venv" / "bin" / "python")
-    _run([python, "-m", "pip", "install", "--quiet", str(wheel)], folder)
+    blocks = _BLOCK.findall(readme)
+    extras = ",".join(extras_of(blocks))
+    _run([python, "-m", "pip", "install", "--quiet", f"{wheel}[{extras}]"], folder)
     version = wheel.name.split("-")[1]
     said = _run([python, "-c", "import jaxsens; print(jaxsens.__version__)"], folder).strip()
     if said != version:
         yield f"the installed package says version {said}, the wheel {version}"
     if "vision" not in _run([python, "-m", "jaxsens.run", "--exp", "list"], folder):
         yield "the installed package does not list its experiments"
-    blocks = _BLOCK.findall(readme)
     if not blocks:
         yield "README.md has no example"
     for number, block in enumerate(blocks, 1):
@@ -97,6 +98,17 @@ def installed_problems(wheel: Path, readme: str, folder: Path) -> Iterator[str]:
         promised = re.findall(r"^print\(.*\)  # (.*)$", block, re.MULTILINE)
         if _words(printed) != _words("\n".join(promised)):
             yield f"example {number} of README.md prints {printed!r}"
+
+
+def extras_of(blocks: Sequence[str]) -> list[str]:
+    """The extras whose packages are imported.
+
+    >>> extras_of(["import jax, torch", "import jaxsens.torch"])
+    ['torch']
+    """
+    lines = [line for block in blocks for line in re.findall(r"^import (.+)$", block, re.MULTILINE)]
+    imported = {name.split()[0] for line in lines for name in line.split(",")}
+    return [name for name in ("torch", "equinox", "keras", "haiku") if name in imported]
 
 
 def _words(text: str) -> str:
