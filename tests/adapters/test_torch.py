@@ -283,6 +283,28 @@ def test_half_precision_is_kept_and_its_near_ties_counted(dtype):
     assert "half precision: " in str(est)
 
 
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(8, 24)
+
+    def forward(self, x):
+        q, k, v = self.project(x).chunk(3, dim=-1)
+        return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)[:, -1]
+
+
+def test_attention_in_half_precision_is_that_of_pytorch_and_is_recognised():
+    module, x = Attention().eval().to(torch.bfloat16), torch.randn(3, 6, 8, dtype=torch.bfloat16)
+    adapted = adapters.torch(module)
+    with torch.no_grad():
+        expected = module(x).float().numpy()
+    inputs = jnp.asarray(x.float().numpy(), jnp.bfloat16)
+    found = adapted.apply_fn(adapted.params, inputs)
+    np.testing.assert_allclose(found.astype(jnp.float32), expected, atol=0.02)
+    steps = jaxsens.explain(adapted, inputs, TOKENS).steps
+    assert "attention (recognised)" in [step.name for step in steps]
+
+
 def test_what_is_no_module_is_refused(types_unchecked):
     with pytest.raises(ValueError, match=r"adapters.torch needs a torch.nn.Module; got 3"):
         adapters.torch(3)
