@@ -68,7 +68,7 @@ class ViT(nn.Module):
 
     def forward(self, x):
         x = self.patch(x).flatten(2).transpose(1, 2)
-        x = torch.cat([self.token.expand(len(x), -1, -1), x], dim=1) + self.place
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], dim=1) + self.place
         return self.head(self.layers(x)[:, 0])
 
 
@@ -239,14 +239,28 @@ def test_an_operation_without_translation_is_named():
     assert "\n" not in str(error.value)
 
 
-def test_a_number_of_examples_written_into_a_view_is_one_line():
-    class Fixed(nn.Linear):
-        def forward(self, x):
-            return super().forward(x).view(7, 3)
+class FixedAfter(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).view(7, 3)
 
-    with pytest.raises(TypeError, match=r"Fixed has a number of examples written into it") as error:
-        measure(Fixed(4, 3))
+
+class FixedBefore(nn.Linear):
+    def forward(self, x):
+        return super().forward(x.view(2, -1))
+
+
+class Length(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) + torch.arange(3.0).expand(len(x), -1)
+
+
+@pytest.mark.parametrize("kind", [FixedAfter, FixedBefore, Length])
+def test_a_number_of_examples_written_into_a_view_is_one_line(kind, capfd):
+    with pytest.raises(TypeError, match=r" has a number of examples written into it") as error:
+        measure(kind(4, 3))
+    assert "x.shape[0] for len(x)" in str(error.value)
     assert "\n" not in str(error.value)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_channels_in_the_wrong_place_are_one_line():
