@@ -8,9 +8,9 @@ a position: the numerator N and the denominator D of
 with logits taken relative to their largest. They are sums over the tokens outside, not the clean
 sums minus the old tokens: a difference would cancel where attention is sharp.
 
-Where attention is causal, only queries from the first edited token on are computed anew, in the same
-way where few tokens are edited, and earlier ones count as clean. A mask that lets a query see a
-later token, but is called causal, would make that wrong.
+Where attention is causal, only queries from the first edited token on are computed anew, in the
+same way where few tokens are edited, and earlier ones count as clean. A mask that lets a query see
+a later token, but is called causal, would make that wrong.
 """
 
 import functools
