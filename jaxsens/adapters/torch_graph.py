@@ -14,6 +14,7 @@ import importlib
 import inspect
 import io
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -35,6 +36,8 @@ _BATCH = 7
 _CHECKS = ("_assert", "sym_constrain", "_guards")
 #: Operations whose result is a number of Python, or has a shape that depends on values.
 _VALUES = {"aten.item", "aten._local_scalar_dense", "aten.nonzero", "aten.masked_select"}
+#: Who prints graphs and tracebacks before PyTorch raises; the error has it all in one line.
+_LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,7 @@ def _graph_or_error(module: Any, output: Choice, inputs: Inputs) -> "Graph | Exc
         torch.zeros((_BATCH, *shape), dtype=getattr(torch, dtype)) for shape, dtype in inputs.shapes
     )
     sizes = (tuple({0: torch.export.Dim.DYNAMIC} for _ in examples),)
+
     try:
         with _exporting(torch):
             program = torch.export.export(called, (examples,), dynamic_shapes=sizes, strict=False)
@@ -202,11 +206,11 @@ def array_of(tensor: Any) -> np.ndarray:
 @contextmanager
 def _exporting(torch: Any) -> Iterator[None]:
     """No gradients, no fused operation of nn.TransformerEncoder, and nothing printed on the way."""
-    mha, logger = torch.backends.mha, logging.getLogger("torch.fx.experimental.symbolic_shapes")
-    fast, level = mha.get_fastpath_enabled(), logger.level
+    mha, loggers = torch.backends.mha, [logging.getLogger(name) for name in _LOGGERS]
+    fast, levels = mha.get_fastpath_enabled(), [logger.level for logger in loggers]
     mha.set_fastpath_enabled(False)
-    # PyTorch prints graphs before it raises; the error has it all in one line.
-    logger.setLevel(logging.CRITICAL)
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     unseen = io.StringIO()
     try:
         with (
@@ -219,7 +223,8 @@ def _exporting(torch: Any) -> Iterator[None]:
             yield
     finally:
         mha.set_fastpath_enabled(fast)
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 @functools.cache
@@ -261,10 +266,12 @@ def _explained(error: Exception, kind: str) -> Exception:
     text = f"{type(error).__name__} {error}"
     if any(word in text for word in ("DataDependent", "data-dependent", "data dependent")):
         return _asks_for_values(kind)
-    if any(word in text for word in ("specialized", "is invalid for input of size")):
+    is_written = any(word in text for word in ("specialized", "is invalid for input of size"))
+    # PyTorch calls the number of examples s21, say: in 32*s21 it has become part of another axis.
+    if is_written or re.search(r"\d\*s\d+\b", text):
         return TypeError(
             f"{kind} has a number of examples written into it, and must take any: use x.shape[0] "
-            f"or -1 where a view has a number ({first_line(error)})"
+            f"or -1 where a view has a number, and x.shape[0] for len(x) ({first_line(error)})"
         )
     return error
 

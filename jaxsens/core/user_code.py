@@ -18,6 +18,17 @@ _NEEDS_VALUES = (
     jax.errors.TracerBoolConversionError,
     jax.errors.TracerIntegerConversionError,
 )
+#: What to do about errors of Flax and Haiku, by their names.
+_ADVICE = {
+    # A module counts, as random streams do, while JAX traces it.
+    "TraceContextError": "; apply_fn holds a Flax module that changes: give "
+    "jaxsens.adapters.nnx(model)",
+    **dict.fromkeys(
+        ("ModifyScopeVariableError", "InvalidRngError", "MissingRNGError"),
+        "; the model is in training mode, in which BatchNorm and dropout act: call it in eval "
+        "mode, such as lambda params, x: model.apply(params, x, train=False)",
+    ),
+}
 
 
 @contextlib.contextmanager
@@ -78,9 +89,7 @@ def _one_line(error: Exception, call: str, advice: str) -> Exception:
             "jax.lax.cond in place of if"
         )
     said = f"{call}: {type(error).__name__}: {first_line(error)}"
-    if type(error).__name__ == "TraceContextError":
-        # Flax's word for a module that counts, as random streams do, while JAX traces it.
-        said += "; apply_fn holds a Flax module that changes: give jaxsens.adapters.nnx(model)"
+    said += _ADVICE.get(type(error).__name__, "")
     if not isinstance(error, TypeError):
         return ValueError(said)
     # Python's own words where the number of arguments is wrong.

@@ -28,6 +28,14 @@ class Mask(abc.ABC):
         """For logits (h, T, Q)."""
         return jax.tree.map(lambda array: array.swapaxes(-1, -2), self)
 
+    def from_query(self, first: int) -> "Mask":
+        """For the logits of the queries from one on."""
+
+        def rest(array: Array) -> Array:
+            return array if array.shape[1] == 1 else array[:, first:]
+
+        return jax.tree.map(rest, self)
+
     def at_indices(self, indices: Array, axis: int) -> "Mask":
         """For the logits at some indices of an axis."""
 

@@ -27,6 +27,8 @@ from jaxtyping import Array, Bool, Float
 from jaxsens.incremental.attention_operation import as_weights, attention, hidden
 
 _MARK = "jaxsens_folded_attention"
+#: The names of its calls, and whether each is causal.
+CAUSAL_BY_MARK = {_MARK: False, f"{_MARK}_causal": True}
 #: Axes of what a folded call takes: tokens, mask and scale; what was folded; the projections.
 _RANKS = [3, 3, 3, 0, *(3, 2, 3, 1), *(3, 2, 3, 2, 3, 2, 3)]
 
@@ -104,7 +106,8 @@ def _marked(causal: bool) -> Callable[..., Array]:
         received = jnp.einsum("nqht,ntd->nqhd", as_weights(seen, "softmax"), x)
         return jnp.einsum("nqhd,hdf->nqf", received, values) + value_bias[None, None]
 
-    marked.__name__ = marked.__qualname__ = _MARK + ("_causal" if causal else "")
+    names = {is_causal: name for name, is_causal in CAUSAL_BY_MARK.items()}
+    marked.__name__ = marked.__qualname__ = names[causal]
     return jax.jit(marked)
 
 
@@ -113,8 +116,13 @@ def is_folded(name: str, operands: Sequence[Any], num_results: int) -> bool:
 
     What vmap or a derivative makes of a call keeps its name, but not the axes of its operands.
     """
-    is_name = name in (_MARK, f"{_MARK}_causal")
-    return is_name and num_results == 1 and [a.ndim for a in operands] == _RANKS
+    is_right = name in CAUSAL_BY_MARK and num_results == 1
+    return is_right and [a.ndim for a in operands] == _RANKS
+
+
+def of_mark(name: str) -> Callable[..., Array]:
+    """The folded call of that name, as a function of its operands."""
+    return _marked(CAUSAL_BY_MARK[name])
 
 
 def separately(name: str) -> Callable[..., Array]:
@@ -122,7 +130,7 @@ def separately(name: str) -> Callable[..., Array]:
 
     It takes the operands of the call.
     """
-    return functools.partial(_separately, name != _MARK)
+    return functools.partial(_separately, CAUSAL_BY_MARK[name])
 
 
 def _separately(causal, queries, x, visible, scale, both, bias, values, value_bias, *projections):

@@ -43,7 +43,8 @@ def check_function(name: str, function: Any, *, optional: bool = False) -> None:
     if optional and function is None:
         return
     if not callable(function):
-        raise ValueError(f"{name} must be a function; got {one_line(function)}")
+        advice = ": give its method call" if callable(getattr(function, "call", None)) else ""
+        raise ValueError(f"{name} must be a function; got {one_line(function)}{advice}")
     check_hashable(name, function)
 
 

@@ -5,10 +5,12 @@ expected, what came, and what to do.
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Container
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from jaxsens.core.scalars import one_line
 from jaxsens.core.user_code import user_call
@@ -54,14 +56,25 @@ def check_outputs(apply_fn: Callable, params: Any, inputs: Any, metric: metrics.
     The label flip needs logits (n, C) or scores (n,); other metrics take outputs (n, …).
     """
     ranks = (1, 2) if metric == metrics.label_flip else range(1, 9)
-    out = checked_logits(apply_fn, params, shapes(inputs, 2), ranks)
+    num = inputs[0].shape[0]
+    out = checked_logits(apply_fn, params, shapes(inputs, 2), ranks, num_examples=num)
     one = jax.ShapeDtypeStruct(out.shape[1:], out.dtype)
     with user_call(f"metric {metric.name!r}", clean=one, perturbed=one):
         jax.eval_shape(metric, one, one)
 
 
-def checked_logits(apply_fn: Callable, params: Any, batch: Any, ranks: Container[int]) -> Any:
-    """The shape of the model's output for a batch; ValueError unless it has an allowed rank."""
+def checked_logits(
+    apply_fn: Callable, params: Any, batch: Any, ranks: Container[int], *, num_examples: int = 1
+) -> Any:
+    """The shape of the model's output for a batch; ValueError unless it has an allowed rank.
+
+    Args:
+      apply_fn: the model.
+      params: its parameters.
+      batch: the shapes of x and of what else it takes.
+      ranks: how many axes the output may have.
+      num_examples: how many there are, for which a model may be written alone.
+    """
     advice = "if it takes more than params and x, give that as context="
     if len(batch) > 1:
         advice = "if it takes params and x alone, leave context= out"
@@ -71,15 +84,16 @@ def checked_logits(apply_fn: Callable, params: Any, batch: Any, ranks: Container
             out = jax.eval_shape(apply_fn, params, *batch)
         one = shapes(batch, 1)
         with user_call("apply_fn", advice=advice, params=params, x=one[0]):
-            of_one = jax.eval_shape(apply_fn, params, *one)
+            of_one = jax.eval_shape(_inside_a_loop(apply_fn), params, *one)
     except (TypeError, ValueError) as error:
-        _refuse_fixed_batch(apply_fn, params, batch, error)
+        _refuse_fixed_batch(apply_fn, params, batch, num_examples, error)
+        _refuse_channel_order(apply_fn, params, batch, error)
         raise
     shape = getattr(out, "shape", None)
     n = batch[0].shape[0]
     if shape is None or len(shape) not in ranks or shape[0] != n:
         if shape is not None and shape[:1] != (n,):
-            _refuse_fixed_batch(apply_fn, params, batch, None)
+            _refuse_fixed_batch(apply_fn, params, batch, num_examples, None)
         got = type(out).__name__ if shape is None else shape
         raise ValueError(
             f"apply_fn must map a batch {batch[0].shape} to logits ({n}, C) or scores ({n},); "
@@ -91,6 +105,19 @@ def checked_logits(apply_fn: Callable, params: Any, batch: Any, ranks: Container
             f"expected {(1, *shape[1:])}: squeeze axes by their number, never the batch's"
         )
     return out
+
+
+def _inside_a_loop(apply_fn: Callable) -> Callable:
+    """The same function, called where edits are: in a loop that parameters come into from outside.
+
+    A module that changes its own state cannot be called there.
+    """
+
+    def call(params: Any, *batch: Any) -> Any:
+        out = jax.lax.map(lambda _: apply_fn(params, *batch), jnp.arange(1))
+        return jax.tree.map(lambda array: array[0], out)
+
+    return call
 
 
 def _advice(out: Any, n: int) -> str:
@@ -108,15 +135,17 @@ def _advice(out: Any, n: int) -> str:
 
 
 def _refuse_fixed_batch(
-    apply_fn: Callable, params: Any, batch: Any, cause: Exception | None
+    apply_fn: Callable, params: Any, batch: Any, num_examples: int, cause: Exception | None
 ) -> None:
-    """Raises ValueError if the model takes one of the usual sizes of batches alone.
+    """Raises ValueError if the model takes one size of batches alone.
 
-    Where it could be traced (no cause), an output that has always the same length, such as a side
-    of the image, says nothing of batches.
+    That may be a usual one, one that its error names, or the number of examples. Where it could
+    be traced (no cause), an output that has always the same length, such as a side of the image,
+    says nothing of batches.
     """
     fitting: list[int] = []
-    for size in _USUAL_BATCHES:
+    named = [int(number) for number in re.findall(r"\b\d{1,5}\b", str(cause))]
+    for size in dict.fromkeys((*_USUAL_BATCHES, *filter(None, named), num_examples)):
         with contextlib.suppress(Exception):
             out = jax.eval_shape(apply_fn, params, *shapes(batch, size))
             fitting += [size] * (cause is None or out.shape[:1] == (size,))
@@ -128,6 +157,37 @@ def _refuse_fixed_batch(
             f"here {batch[0].shape[0]}: write len(x) where a reshape has {fitting[0]}, or export "
             "the model with jax.export.symbolic_shape"
         ) from cause
+
+
+def _refuse_channel_order(apply_fn: Callable, params: Any, batch: Any, cause: Exception) -> None:
+    """Raises ValueError if the model takes images with their channels at the other end."""
+    x, *context = batch
+    if len(x.shape) != 4 or "x.transpose(" in str(cause):
+        return
+    n, *sides = x.shape
+    first, last = (sides[2], *sides[:2]), (*sides[1:], sides[0])
+    fitting = [
+        (shape, axes, grid)
+        for shape, axes, grid in (
+            (last, "0, 2, 3, 1", "Patches(p)"),
+            (first, "0, 3, 1, 2", 'Patches(p, channels="first")'),
+        )
+        if _gives_rows(apply_fn, params, (jax.ShapeDtypeStruct((n, *shape), x.dtype), *context))
+    ]
+    if len(fitting) == 1:
+        ((shape, axes, grid),) = fitting
+        raise ValueError(
+            f"apply_fn fails for images (n, {', '.join(map(str, sides))}) and takes (n, "
+            f"{', '.join(map(str, shape))}): give x.transpose({axes}), and {grid} as the grid"
+        ) from cause
+
+
+def _gives_rows(apply_fn: Callable, params: Any, batch: Any) -> bool:
+    """Whether the model can be traced for a batch, and gives something for each example."""
+    with contextlib.suppress(Exception):
+        out = jax.eval_shape(apply_fn, params, *batch)
+        return all(leaf.shape[:1] == batch[0].shape[:1] for leaf in jax.tree.leaves(out))
+    return False
 
 
 def check_shapes(

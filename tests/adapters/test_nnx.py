@@ -89,6 +89,9 @@ def test_a_module_inside_apply_fn_that_counts_says_what_to_do():
     with pytest.raises(ValueError, match=r"jaxsens.adapters.nnx\(model\)") as error:
         jaxsens.sensitivity(lambda params, x: model(x), (), x, noise, key=KEY)
     assert "\n" not in str(error.value)
+    graph, state = nnx.split(model)
+    with pytest.raises(ValueError, match=r"jaxsens.adapters.nnx\(model\)"):
+        jaxsens.sensitivity(lambda state, x: nnx.merge(graph, state)(x), state, x, noise, key=KEY)
 
 
 def test_what_is_no_module_is_refused():

@@ -68,7 +68,7 @@ class ViT(nn.Module):
 
     def forward(self, x):
         x = self.patch(x).flatten(2).transpose(1, 2)
-        x = torch.cat([self.token.expand(len(x), -1, -1), x], dim=1) + self.place
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], dim=1) + self.place
         return self.head(self.layers(x)[:, 0])
 
 
@@ -239,14 +239,28 @@ def test_an_operation_without_translation_is_named():
     assert "\n" not in str(error.value)
 
 
-def test_a_number_of_examples_written_into_a_view_is_one_line():
-    class Fixed(nn.Linear):
-        def forward(self, x):
-            return super().forward(x).view(7, 3)
+class FixedAfter(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).view(7, 3)
 
-    with pytest.raises(TypeError, match=r"Fixed has a number of examples written into it") as error:
-        measure(Fixed(4, 3))
+
+class FixedBefore(nn.Linear):
+    def forward(self, x):
+        return super().forward(x.view(2, -1))
+
+
+class Length(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) + torch.arange(3.0).expand(len(x), -1)
+
+
+@pytest.mark.parametrize("kind", [FixedAfter, FixedBefore, Length])
+def test_a_number_of_examples_written_into_a_view_is_one_line(kind, capfd):
+    with pytest.raises(TypeError, match=r" has a number of examples written into it") as error:
+        measure(kind(4, 3))
+    assert "x.shape[0] for len(x)" in str(error.value)
     assert "\n" not in str(error.value)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_channels_in_the_wrong_place_are_one_line():
@@ -281,6 +295,28 @@ def test_half_precision_is_kept_and_its_near_ties_counted(dtype):
     est = jaxsens.sensitivity(adapted, x, noise, key=KEY)
     assert 0 <= est.provenance.near_ties <= 1
     assert "half precision: " in str(est)
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(8, 24)
+
+    def forward(self, x):
+        q, k, v = self.project(x).chunk(3, dim=-1)
+        return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)[:, -1]
+
+
+def test_attention_in_half_precision_is_that_of_pytorch_and_is_recognised():
+    module, x = Attention().eval().to(torch.bfloat16), torch.randn(3, 6, 8, dtype=torch.bfloat16)
+    adapted = adapters.torch(module)
+    with torch.no_grad():
+        expected = module(x).float().numpy()
+    inputs = jnp.asarray(x.float().numpy(), jnp.bfloat16)
+    found = adapted.apply_fn(adapted.params, inputs)
+    np.testing.assert_allclose(found.astype(jnp.float32), expected, atol=0.02)
+    steps = jaxsens.explain(adapted, inputs, TOKENS).steps
+    assert "attention (recognised)" in [step.name for step in steps]
 
 
 def test_what_is_no_module_is_refused(types_unchecked):

@@ -67,12 +67,12 @@ def plain(function):
 MODELS = {
     "ViT": (ViT(), (IMAGES,), PATCHES, {FOUND}, 2.0),
     "BERT, padded": (BERT(), (ROWS, MASK), TOKENS, {FOUND}, 2.0),
-    "GPT": (GPT(), (ROWS,), TOKENS, {FOUND, CAUSAL}, 2.5),
-    "GPT, padded": (GPT(), (ROWS, MASK), TOKENS, {FOUND, CAUSAL}, 2.5),
+    "GPT": (GPT(), (ROWS,), TOKENS, {FOUND, CAUSAL}, 2.8),
+    "GPT, padded": (GPT(), (ROWS, MASK), TOKENS, {FOUND, CAUSAL}, 2.8),
     "scanned": (Scanned(), (ROWS,), TOKENS, {FOUND}, 1.5),
-    "added mask": (plain(additive), (ROWS, MASK), TOKENS, {CAUSAL}, 1.5),
+    "added mask": (plain(additive), (ROWS, MASK), TOKENS, {CAUSAL}, 3.0),
     "grouped queries": (plain(grouped), (ROWS, MASK), TOKENS, {FOUND}, 1.5),
-    "bfloat16": (plain(in_bfloat16), (ROWS, MASK), TOKENS, {FOUND, CAUSAL}, 2.0),
+    "bfloat16": (plain(in_bfloat16), (ROWS, MASK), TOKENS, {FOUND, CAUSAL}, 3.0),
 }
 
 

@@ -7,6 +7,7 @@ import pytest
 from jax import lax
 
 from jaxsens import OverlappingPatches, Tokens, attention
+from jaxsens.incremental import make_program
 
 ROWS = np.random.default_rng(0).normal(size=(12, 6)).astype(np.float32)
 #: One row is a thousand times larger until it is edited.
@@ -132,3 +133,28 @@ def test_a_causal_query_that_sees_nothing_sees_nothing_later(num_position_groups
     later = f((), jnp.asarray(ROWS)[None]) - f((), jnp.asarray(ROWS)[None].at[:, 5].add(1.0))
     assert not later.reshape(12, -1)[:5].any()
     assert later.reshape(12, -1)[5:].any()
+
+
+@pytest.mark.parametrize("num_position_groups", [1, 3])
+def test_a_derivative_of_causal_attention_is_that_of_a_whole_pass(num_position_groups):
+    def f(_, x):
+        out = attention(*heads(x), visible=jnp.tri(12, dtype=bool)[None], causal=True)
+        return jnp.sin(out).reshape(len(x), -1)
+
+    x = jnp.asarray(ROWS)
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    made = make_program(f, (), shape, (), Tokens(), "cpu", num_position_groups)
+
+    def whole(window, position):
+        return f((), jax.lax.dynamic_update_slice(x, window, (position, 0))[None])[0].sum()
+
+    def derivatives(index, position, group, clean):
+        window = x[position][None] + 0.3
+        edit = jax.grad(lambda w: made.edit(clean, group, index, w)[0].sum())(window)
+        return edit, jax.grad(whole)(window, position)
+
+    clean = jax.jit(made.clean)((), x, ())
+    for group, (positions, _) in enumerate(made.position_groups):
+        for index in (0, len(positions) - 1):
+            found, expected = derivatives(jnp.int32(index), int(positions[index]), group, clean)
+            np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)

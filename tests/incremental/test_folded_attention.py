@@ -6,11 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import jaxpr_as_fun
 
 from jaxsens import Patches, Tokens
+from jaxsens.core.jaxprs import equations
 from jaxsens.incremental import count_costs, flops, make_program
 from jaxsens.incremental.attention_operation import attention
 from jaxsens.incremental.folded_attention import Projections, folded_attention
+from jaxsens.incremental.needed import without_unneeded
 from jaxsens.models import ViTSimple, ViTSmall
 
 WIDTH, HEADS, HEAD, OUT = 4, 3, 5, 2
@@ -75,6 +78,27 @@ def test_reuse_takes_it_apart(projections, compare, is_jitted):
     made = compare(model, normal(6, WIDTH), Tokens(), params=projections)
     names = [operation.name for operation in made.trace.operations]
     assert sum(name.startswith("jaxsens_attention") for name in names) == 1
+
+
+@pytest.mark.parametrize("looped", [False, True])
+def test_of_queries_that_nobody_reads_nothing_is_computed(projections, looped):
+    def layer(x, given):
+        visible, scale = jnp.ones((1, 6, 6), bool), jnp.float32(0.7)
+        out = folded_attention(x, x, given, visible=visible, scale=scale, causal=False)
+        return x + jnp.pad(out, ((0, 0), (0, 0), (0, WIDTH - OUT))), None
+
+    def model(given, x):
+        stacked = jax.tree.map(lambda a: jnp.stack([a, 2 * a]), given)
+        return (jax.lax.scan(layer, x, stacked)[0] if looped else layer(x, given)[0])[:, 0]
+
+    leaves, tree = jax.tree.flatten((projections, normal(2, 6, WIDTH)))
+    closed = jax.make_jaxpr(lambda *a: model(*jax.tree.unflatten(tree, a)))(*leaves)
+    new = without_unneeded(closed)
+    names = [str(each.params.get("name")) for each in equations(new.jaxpr)]
+    assert names.count("jaxsens_folded_attention") == 1 + looped
+    assert flops.count(new.jaxpr) < 0.75 * flops.count(closed.jaxpr)
+    (expected,), (found,) = (jaxpr_as_fun(each)(*leaves) for each in (closed, new))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def forward(model, train):

@@ -1,12 +1,13 @@
 """Models that cannot be measured as they are: one line each, and nothing is measured."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import export
+from jax import export, lax
 
-from jaxsens import Bits, Gaussian, Perturbation, sensitivity
+from jaxsens import Bits, Gaussian, Patches, Perturbation, sensitivity
 
 KEY = jax.random.key(0)
 X = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
@@ -14,9 +15,9 @@ W = jnp.asarray(np.random.default_rng(1).normal(size=(8, 3)), jnp.float32)
 NOISE = Perturbation(Bits(), Gaussian(sigma=1.0))
 
 
-def refused(apply_fn, params=W, **options):
+def refused(apply_fn, params=W, x=X, noise=NOISE, **options):
     with pytest.raises(ValueError) as error:  # noqa: PT011  the caller looks at the line
-        sensitivity(apply_fn, params, X, NOISE, key=KEY, **options)
+        sensitivity(apply_fn, params, x, noise, key=KEY, **options)
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -31,6 +32,10 @@ def test_a_batch_written_into_a_reshape():
         return x.reshape(16, -1) @ params[: x.size // 16]
 
     assert "apply_fn takes batches of 16 alone" in refused(halved)
+    # No usual number, and none that the error names: that of the examples.
+    wide = jnp.ones((21, 3))
+    line = refused(lambda w, x: x.reshape(6, -1) @ w, wide, np.ones((6, 21), np.float32))
+    assert "apply_fn takes batches of 6 alone" in line
 
 
 def exported(batch):
@@ -42,9 +47,39 @@ def exported(batch):
 
 def test_an_exported_function_of_one_batch():
     assert "export the model with jax.export.symbolic_shape" in refused(exported((64,)))
+    assert "apply_fn takes batches of 37 alone" in refused(exported((37,)))
     symbolic = exported("b")
     est = sensitivity(symbolic, W, X, NOISE, key=KEY, incremental=False)
     assert est.num_examples == 50
+
+
+def test_channels_at_the_other_end():
+    def convolved(order):
+        def model(kernel, x):
+            dims = (order, "HWIO", order)
+            y = lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=dims)
+            return y.mean(axis=(order.index("H"), order.index("W")))
+
+        return model
+
+    kernel, x = jnp.ones((3, 3, 3, 2)), np.ones((5, 3, 8, 8), np.float32)
+    last = Perturbation(Patches(4), Gaussian(sigma=1.0))
+    first = Perturbation(Patches(4, channels="first"), Gaussian(sigma=1.0))
+    line = refused(convolved("NHWC"), kernel, x, first)
+    assert "fails for images (n, 3, 8, 8) and takes (n, 8, 8, 3): give x.transpose(0, 2, 3," in line
+    line = refused(convolved("NCHW"), kernel, np.moveaxis(x, 1, 3), last)
+    assert line.endswith('x.transpose(0, 3, 1, 2), and Patches(p, channels="first") as the grid')
+
+
+def test_training_mode_that_flax_refuses():
+    model = nn.Sequential([nn.BatchNorm(use_running_average=False), nn.Dense(3)])
+    variables = model.init(KEY, X)
+    assert "in training mode, in which BatchNorm and dropout act" in refused(model.apply, variables)
+
+
+def test_an_exported_object_in_place_of_its_function(types_unchecked):
+    whole = export.export(jax.jit(jnp.sin))(jax.ShapeDtypeStruct((2,), jnp.float32))
+    assert refused(whole).endswith(": give its method call")
 
 
 def test_several_outputs():

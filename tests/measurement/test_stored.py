@@ -151,7 +151,7 @@ def test_five_gigabytes_are_measured_in_the_memory_of_a_thousand_images(tmp_path
     assert gigabytes > 5
     assert all_of_it < small + 300, (small, all_of_it)
     assert drawn < small + 300
-    assert num > 500
+    assert 500 <= num < 9_000  # as many as the pilot has, of images that are all alike
 
 
 # Batches.

@@ -59,7 +59,9 @@ def attention(
         logits = jnp.where(mask, logits, jnp.asarray(jnp.finfo(logits.dtype).min, logits.dtype))
     elif mask is not None:
         logits = logits + mask
-    return jnp.matmul(jax.nn.softmax(logits, axis=-1).astype(value.dtype), value)
+    # As PyTorch's kernels have it: half precision is rounded after the softmax, not in it.
+    weights = jax.nn.softmax(logits.astype(jnp.promote_types(logits.dtype, jnp.float32)), axis=-1)
+    return jnp.matmul(weights.astype(value.dtype), value)
 
 
 def _each(value: Any, num: int) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ import functools
 from typing import Any
 
 from jaxsens.incremental.attention_operation import attention_kind, kinds_by_mark, of_kind
+from jaxsens.incremental.folded_attention import CAUSAL_BY_MARK, of_mark
 from jaxsens.incremental.needed.parts import Indices, Part, lengths, merged, split, whole
 from jaxsens.incremental.needed.steps import NeedCall, Step, need
 from jaxsens.incremental.rules.elementwise import ENTRYWISE
@@ -165,3 +166,21 @@ def marked_attention(call: NeedCall) -> Step | None:
         return [of_kind(kind)(*operands)]
 
     return Step(taken, [given], apply)
+
+
+@need(*(name for name, is_causal in CAUSAL_BY_MARK.items() if not is_causal))
+def folded_attention(call: NeedCall) -> Step | None:
+    """The same with its projections folded: tokens stand for keys and values."""
+    queries, _, visible, *others = call.shapes
+    examples, needed = call.part[:2]
+    taken: list[Part] = [
+        (examples, needed, None),
+        (examples, None, None),
+        (examples if visible[0] == queries[0] else None, needed, None),
+        *map(whole, others),
+    ]
+
+    def apply(*operands: Any) -> list[Any]:
+        return [of_mark(call.operation.name)(*operands)]
+
+    return Step(taken, [(examples, needed, None)], apply)

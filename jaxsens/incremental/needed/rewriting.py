@@ -18,6 +18,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from jaxsens.incremental import flops
 from jaxsens.incremental.attention_operation import is_marked, kinds_by_mark
+from jaxsens.incremental.folded_attention import CAUSAL_BY_MARK, is_folded
 from jaxsens.incremental.known_values import KnownValues
 from jaxsens.incremental.needed import axes, cuts
 from jaxsens.incremental.needed.opening import Values, opened
@@ -31,7 +32,7 @@ _RULES = (axes, cuts)
 #: (`opening`). The derivative that a model gives by hand may be of anything, and stays always.
 _KEPT = {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
 #: What most of a model's operations are spent on.
-_PRODUCTS = {"dot_general", *kinds_by_mark()}
+_PRODUCTS = {"dot_general", *kinds_by_mark(), *CAUSAL_BY_MARK}
 #: A function is written anew if that saves this share of its operations.
 _WORTHWHILE = 0.01
 
@@ -93,7 +94,12 @@ def needed_alone(function: Callable) -> Callable:
 
 
 def _flat(closed: ClosedJaxpr) -> Trace:
-    return flatten(closed, platform=None, is_mark=is_marked, kept=_KEPT)
+    return flatten(closed, platform=None, is_mark=_is_mark, kept=_KEPT)
+
+
+def _is_mark(name: str, operands: Sequence[Any], num_results: int) -> bool:
+    """Whether a call is attention, in either form: what comes after needs it as it is."""
+    return is_marked(name, operands, num_results) or is_folded(name, operands, num_results)
 
 
 def _is_partial(step: Step) -> bool:

@@ -8,9 +8,9 @@ a position: the numerator N and the denominator D of
 with logits taken relative to their largest. They are sums over the tokens outside, not the clean
 sums minus the old tokens: a difference would cancel where attention is sharp.
 
-Where attention is causal, all queries from the first edited token on are computed anew, and earlier
-ones count as clean. A mask that lets a query see a later token, but is called causal, would make
-that wrong.
+Where attention is causal, only queries from the first edited token on are computed anew, in the
+same way where few tokens are edited, and earlier ones count as clean. A mask that lets a query see
+a later token, but is called causal, would make that wrong.
 """
 
 import functools
@@ -117,15 +117,21 @@ def edited_attention(call: RuleCall, kind: AttentionKind, out: Sequence[Array]) 
     if isinstance(k, Clean) and isinstance(v, Clean):
         assert isinstance(q, Windowed)
         return _some_queries(call, kind, out, q.layout)
-    if kind.causal:
-        return _some_queries(call, kind, out, _from_first(edited))
+    later = _from_first(edited) if kind.causal else None
+    # Through the output projection, sums over tokens are as many times as wide as there are heads:
+    # then all rows of later queries cost no more.
+    if later is not None and (kind.projected or not _are_few(edited, k, v)):
+        return _some_queries(call, kind, out, later)
+    return _few_tokens(call, kind, out, q, k, v, later) if _are_few(edited, k, v) else None
+
+
+def _are_few(edited: list[Windowed], k: Value, v: Value) -> bool:
+    """Whether keys and values are edited at the same few tokens, and queries nowhere else."""
     if not (isinstance(k, Windowed) and isinstance(v, Windowed)):
-        return None
+        return False
     table, length = k.layout.table(_TOKENS), k.layout.shape[_TOKENS]
     alike = all(same_table(table, value.layout.table(_TOKENS)) for value in edited)
-    if not alike or table.shape[1] > _LARGEST_SHARE_OF_TOKENS * length:
-        return None
-    return _few_tokens(call, kind, out, q, k, v)
+    return alike and table.shape[1] <= _LARGEST_SHARE_OF_TOKENS * length
 
 
 def _from_first(edited: list[Windowed]) -> Layout:
@@ -166,8 +172,12 @@ def _on_result(layout: Layout, call: RuleCall) -> Layout:
 
 
 def _few_tokens(
-    call: RuleCall, kind: AttentionKind, out: Sequence[Array], q: Value, k: Windowed, v: Windowed
-) -> Value:
+    call: RuleCall, kind: AttentionKind, out: Sequence[Array], q: Value, k: Value, v: Value,
+    later: Layout | None,
+) -> Value:  # fmt: skip
+    """All queries' attention after an edit of few tokens; if causal, that of later queries."""
+    assert isinstance(k, Windowed)
+    assert isinstance(v, Windowed)
     layout, position, old = k.layout, call.position, call.prepared
     table, length = layout.table(_TOKENS), layout.shape[_TOKENS]
     in_bounds = position.row(is_in_bounds(table, length))
@@ -176,15 +186,28 @@ def _few_tokens(
     new_k, new_v = k.new[0].transpose(1, 0, 2), _projected(v.new[0], *out)
     tokens = position.row(np.clip(table, 0, length - 1))
     sums = _WeightedSums(kind, in_bounds, outside, old.values, new_v)
-    mask_of_new = old.mask.transposed().at_indices(tokens, axis=-2)
-    rows = sums.of_clean_queries(old.logits, mask_of_new(new_k @ old.queries))
+    first = 0 if later is None else int(later.table(_TOKENS)[0, 0])
+    mask_of_new = old.mask.from_query(first).transposed().at_indices(tokens, axis=-2)
+    new_logits = mask_of_new(new_k @ old.queries[:, :, first:])
+    rows = sums.of_clean_queries(old.logits[:, first:], new_logits)
     if isinstance(q, Windowed):
         mask = old.mask.of_queries(q.layout, _TOKENS, position)
         new_q = q.new[0].transpose(1, 0, 2)
         new_to_new = mask.at_indices(tokens, axis=-1)(jnp.einsum("hqe,hwe->hqw", new_q, new_k))
         edited = sums.of_new_queries(mask(new_q @ old.keys), new_to_new)
-        rows = write_window(rows[None], edited[None], _on_result(q.layout, call), position)[0]
-    return Dense(rows[None])
+        of_rows = _behind(first, _on_result(q.layout, call))
+        rows = write_window(rows[None], edited[None], of_rows, position)[0]
+    if later is None or not first:
+        return Dense(rows[None])
+    return call.result(_on_result(later, call), new=rows[None])
+
+
+def _behind(first: int, layout: Layout) -> Layout:
+    """The layout of the same windows in an array that begins with token `first`."""
+    shape, tables = list(layout.shape), list(layout.tables)
+    shape[_TOKENS] -= first
+    tables[_TOKENS] = layout.table(_TOKENS) - first
+    return Layout(tuple(shape), tuple(tables), layout.reachable[:, :, first:])
 
 
 class _WeightedSums:
