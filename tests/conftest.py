@@ -157,11 +157,10 @@ def all_devices(monkeypatch):
 _LONGEST = (
     "tests/experiments/test_language.py",
     "tests/incremental/test_models.py",
+    "tests/processes/test_processes.py",
     "tests/experiments/test_synthetic.py",
     "tests/measurement/test_worst_case.py",
     "tests/experiments/test_sensitive_functions.py",
-    "tests/cli/test_resume.py",
-    "tests/processes/test_processes.py",
     "tests/storage/test_storage.py",
 )
 

@@ -25,6 +25,7 @@ from benchmarks.workload import Setting
 MLP = Setting("MLP", {"num_classes": 3, "widths": (9, 5)}, (8, 8, 2), (4, 4, 2))
 
 
+@pytest.mark.slow
 def test_scaling_measures_every_axis_and_draws_it(monkeypatch, tmp_path, one_process):
     windows = ((MLP.shape, (8, 8, 2)), (MLP.shape, MLP.window))
     small = scaling.Range(2, windows, ({"widths": (3, 5)}, {"widths": (9, 5)}), (1, 5), (1, 2))

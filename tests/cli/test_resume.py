@@ -1,4 +1,7 @@
-"""Killed at any moment and started again, a run ends with the same bits as one left alone."""
+"""Killed at any moment and started again, a run ends with the same bits as one left alone.
+
+Slow: `tests/crash` has the same of a smaller run, which dies at chosen changes of its folder.
+"""
 
 import json
 import random
@@ -89,13 +92,15 @@ def alone(forks, tmp_path_factory):
     return folder / "run", time.monotonic() - started
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
 def test_killed_runs_end_with_the_same_bits(forks, alone, tmp_path, seed):
     reference, duration = alone
     moments = run_with_kills(forks, tmp_path / "run", seed, 2 if seed == 0 else 12, duration)
     assert same_bits(end_state(reference), end_state(tmp_path / "run")), moments
 
 
+@pytest.mark.slow
 def test_the_comparison_sees_a_single_bit(alone):
     state = end_state(alone[0])
     changed = jax.tree.map(lambda leaf: leaf, state)

@@ -202,6 +202,7 @@ def two_processes(forks, folder, devices_each):
     return [json.loads(out.read_text()) for out in outs]
 
 
+@pytest.mark.slow
 def test_two_processes_return_what_one_returns(forks, tmp_path):
     namespace = {"__name__": "program"}
     exec(PROGRAM, namespace)

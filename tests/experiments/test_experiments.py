@@ -154,6 +154,7 @@ def test_the_released_sharpness_switches_dropout_on():
     assert float(abs(one - other).max()) > 0
 
 
+@pytest.mark.slow
 def test_the_released_sharpness_takes_the_statistics_of_the_batch():
     sharpness = load_experiment("sharpness")
     config = sharpness.Config(

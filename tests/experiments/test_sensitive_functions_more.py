@@ -30,6 +30,7 @@ KEY = jax.random.key(3)
 # --- Scratchpads ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_sharpness_of_a_scratchpad_is_that_of_the_library():
     model, asked_strings = ScratchpadTransformer(3, 8, layers=1), 16
     bits = jnp.zeros((1, 3), jnp.int32)

@@ -131,7 +131,10 @@ TEXTS = (_dense, _dense, _attend, _in_time, _rows)
 
 @FEW
 @given(st.data())
-@pytest.mark.parametrize("layers", [IMAGES, TEXTS], ids=["images", "texts"])
+@pytest.mark.parametrize(
+    "layers",
+    [pytest.param(IMAGES, id="images"), pytest.param(TEXTS, id="texts", marks=pytest.mark.slow)],
+)
 def test_random_networks(layers, compare, data):
     check_one(layers, compare, data)
 
