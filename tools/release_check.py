@@ -1,8 +1,8 @@
 """What a release must pass: `python -m tools.release_check` (make release-check).
 
 Builds wheel and sdist into dist/, installs the wheel with its dependencies, and the extras that the
-README's examples import, into a new virtual environment in a temporary folder, and runs the README's examples and `--exp list` there, outside
-the checkout. The sdist must give the same package as the wheel. The version must be the same
+README's examples import, into a new virtual environment in a temporary folder, and runs these
+examples and `--exp list` there, outside the checkout. The sdist must give the same package as the wheel. The version must be the same
 everywhere. One line for each thing that is wrong; exit status 1 if there is any.
 
 Assumption: pip can reach an index, or a cache, with the dependencies.
