@@ -2,8 +2,9 @@
 
 Builds wheel and sdist into dist/, installs the wheel with its dependencies, and the extras that the
 README's examples import, into a new virtual environment in a temporary folder, and runs these
-examples and `--exp list` there, outside the checkout. The sdist must give the same package as the wheel. The version must be the same
-everywhere. One line for each thing that is wrong; exit status 1 if there is any.
+examples and `--exp list` there, outside the checkout. The sdist must give the same package as the
+wheel. The version must be the same everywhere. One line for each thing that is wrong; exit status 1
+if there is any.
 
 Assumption: pip can reach an index, or a cache, with the dependencies.
 """
