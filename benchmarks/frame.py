@@ -39,12 +39,14 @@ class Options:
         "devices",
         "occlusion",
         "pytorch",
+        "foreign",
         "start",
     ] = "sensitivity"
     """What to measure: every model by every method, a step of training, how the cost grows, a
     tolerance against the exhaustive measurement, how many small trainings an hour has, the ascent
     of `worst_case`, how a step of training is split over devices, occlusion maps against captum,
-    a PyTorch module as it is, or how long a process takes to its first result."""
+    a PyTorch module as it is, what reuse saves in models of other packages, or how long a process
+    takes to its first result."""
     models: tuple[str, ...] = ()
     """Models to measure; default the suite's own choice."""
     methods: tuple[str, ...] = ()

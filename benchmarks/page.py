@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import devices, many_runs, occlusion, pytorch, start, worst_case
+from benchmarks import devices, foreign, many_runs, occlusion, pytorch, start, worst_case
 from benchmarks.compare import BASELINE, PLAIN
 from benchmarks.frame import Column, Row, markdown_table
 from benchmarks.sensitivity import DEFAULT_METHODS, milliseconds
@@ -204,6 +204,7 @@ TABLES: dict[str, Callable[[], str]] = {
             "many_runs": many_runs,
             "worst_case": worst_case,
             "pytorch": pytorch,
+            "foreign": foreign,
             "occlusion": occlusion,
             "start": start,
             "devices": devices,

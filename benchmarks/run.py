@@ -1,7 +1,8 @@
 """Command line of the benchmarks.
 
     python -m benchmarks.run [--suite sensitivity | training | scaling | tolerance | many-runs |
-                                      worst-case | devices | occlusion | pytorch | start]
+                                      worst-case | devices | occlusion | pytorch | foreign |
+                                      start]
                              [--models mlp cnn vit] [--num-images 100] [--repeats 3]
                              [--threads 2] [--json FILE]
 
@@ -19,6 +20,7 @@ import tyro
 
 from benchmarks import (
     devices,
+    foreign,
     frame,
     many_runs,
     occlusion,
@@ -41,6 +43,7 @@ SUITES: dict[str, Callable[[frame.Options], frame.Result]] = {
     "devices": devices.run,
     "occlusion": occlusion.run,
     "pytorch": pytorch.run,
+    "foreign": foreign.run,
     "start": start.run,
 }
 

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import (
     compare,
+    foreign,
     frame,
     many_runs,
     models,
@@ -239,3 +240,30 @@ def test_a_module_measured_differently_is_named():
     ]
     (line,) = pytorch.disagreements(rows)
     assert line == "jaxsens measured 0.2500, torch-loop 0.2000: 10.0 standard errors apart"
+
+
+FOREIGN = frame.Options(suite="foreign", num_samples=1, threads=1)
+
+
+def test_a_model_of_another_package_is_counted_and_drawn_with_and_without_reuse(one_process):
+    result = foreign.run(replace(FOREIGN, models=("scikit-learn MLP",)))
+    assert result.agree, result.notes
+    (row,) = result.rows
+    assert row["num_draws"] == 2 * row["num_positions"]
+    assert row["differ"] == 0
+    assert row["plain"] == row["as_written"] == row["vs_plain"] * row["edit"]
+    assert row["reuse"] == "yes"
+
+
+def test_draws_that_differ_and_packages_that_are_missing_are_named(monkeypatch):
+    found = {"differ": 3, "self_check": "passed"}
+    monkeypatch.setattr(foreign, "installed", lambda package: package != "keras")
+    monkeypatch.setattr(foreign, "counted", lambda model, options: found)
+    result = foreign.run(replace(FOREIGN, models=("nnx CNN", "Keras GRU")))
+    assert not result.agree
+    assert result.notes == [
+        "Keras GRU is left out: keras is missing",
+        "nnx CNN: 3 draws differ with reuse, self check passed",
+    ]
+    with pytest.raises(frame.UsageError, match="takes no methods"):
+        foreign.run(replace(FOREIGN, methods=("torch",)))
