@@ -212,8 +212,14 @@ def types_unchecked():
 
 
 #: A process may map 65,530 pieces of memory, and every compiled program is one or more of them:
-#: beyond that, XLA ends the process. Two workers shall fit into 8 GiB.
-_MANY_MAPS, _MANY_PAGES = 20_000, 3 << 18
+#: beyond that, XLA ends the process.
+_MANY_MAPS = 20_000
+#: Two workers shall fit into 8 GiB, and take half of what a larger machine has: what is forgotten
+#: is compiled anew for the files that follow.
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_MANY_PAGES = max(
+    (3 << 30) // os.sysconf("SC_PAGESIZE"), os.sysconf("SC_PHYS_PAGES") // (2 * _WORKERS)
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
