@@ -4,7 +4,6 @@ Operations are counted, and draws are made with and without reuse: nothing is ti
 run on a busy machine. Each model is made in a process of its own (`benchmarks.foreign_models`).
 """
 
-import json
 import tempfile
 from pathlib import Path
 
@@ -68,14 +67,12 @@ def run(options: Options) -> Result:
 def counted(model: str, options: Options) -> Row:
     """The row of one model."""
     with tempfile.TemporaryDirectory(prefix="jaxsens-bench-") as folder:
-        job, out = Path(folder) / "job.json", Path(folder) / "row.json"
-        settings = {
+        job = {
             "name": model,
             "num_samples": options.num_samples or NUM_SAMPLES,
             "seed": options.seed,
         }
-        job.write_text(json.dumps(settings | {"out": str(out)}))
-        environment = cell.thread_environment(options.num_threads)
-        cell.run_module("benchmarks.foreign_cell", str(job), environment=environment)
-        found: Row = json.loads(out.read_text())
+        found: Row = cell.found_by(
+            "benchmarks.foreign_cell", job, Path(folder), num_threads=options.num_threads
+        )
         return found
