@@ -10,6 +10,7 @@ This module and the suites import neither JAX nor PyTorch: each cell does so in 
 import importlib.metadata
 import os
 import platform
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -191,13 +192,14 @@ def markdown_table(columns: Sequence[Column], rows: Sequence[Row]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Where the numbers come from: processor, cores, memory, load and versions."""
+    """Where the numbers come from: processor, cores, memory, load, commit and versions."""
     return {
         "cpu": _cpu_model(),
         "cores": available_cores(),
         "memory_gb": _memory_gb(),
         "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         "system": platform.platform(),
+        "commit": _commit(),
         "versions": {"python": platform.python_version()}
         | {name: _version(name) for name in PACKAGES},
     }
@@ -211,7 +213,7 @@ def describe(machine: dict[str, Any], threads: int) -> str:
     memory = "" if machine["memory_gb"] is None else f", {machine['memory_gb']:.1f} GB"
     lines = [
         f"machine: {machine['cpu']}, {machine['cores']} cores{memory}, {threads} threads per cell",
-        f"versions: {versions} ({machine['system']})",
+        f"versions: {versions} ({machine['system']}), commit {machine['commit'] or 'unknown'}",
     ]
     load = machine["load"]
     if load is not None and load > 0.5:
@@ -227,6 +229,17 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _commit() -> str | None:
+    """The commit of this checkout, with a + if a tracked file differs; None outside of one."""
+    describe = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent), "describe"]
+    command = [*describe, "--always", "--exclude=*", "--dirty=+"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
 
 
 def _cpu_model() -> str:

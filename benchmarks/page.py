@@ -109,9 +109,11 @@ def runs_table() -> str:
             continue
         run = read(name)
         machine, threads = run["machine"], run["options"]["threads"]
-        rows.append({"run": name, "threads": threads, **machine, **machine["versions"]})
+        made = {"run": name, "commit": None, "threads": threads}
+        rows.append(made | machine | machine["versions"])
     columns = (
         Column("run", "run"),
+        Column("commit", "commit"),
         Column("processor", "cpu"),
         Column("cores", "cores", "{:d}".format),
         Column("threads of a cell", "threads", "{:d}".format),
