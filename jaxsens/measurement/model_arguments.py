@@ -5,6 +5,7 @@ expected, what came, and what to do.
 """
 
 import contextlib
+import functools
 import re
 from collections.abc import Callable, Container
 from typing import Any
@@ -107,10 +108,12 @@ def checked_logits(
     return out
 
 
+@functools.lru_cache(maxsize=256)
 def _inside_a_loop(apply_fn: Callable) -> Callable:
     """The same function, called where edits are: in a loop that parameters come into from outside.
 
-    A module that changes its own state cannot be called there.
+    A module that changes its own state cannot be called there. Of the same function it is the same
+    one, which JAX traces once.
     """
 
     def call(params: Any, *batch: Any) -> Any:
