@@ -11,7 +11,8 @@ import jax
 import numpy as np
 
 import jaxsens
-from benchmarks.foreign_models import CASES, Foreign
+from benchmarks.foreign_case import Foreign
+from benchmarks.foreign_models import CASES
 from benchmarks.frame import Row
 from jaxsens.incremental import flops
 
