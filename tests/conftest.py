@@ -105,7 +105,7 @@ jaxtyping.install_import_hook("jaxsens", "beartype.beartype").__enter__()
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-from jaxsens.core import runtime  # noqa: E402
+from jaxsens.core import memory, runtime  # noqa: E402
 from tests.helpers.processes import Forks  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -216,10 +216,8 @@ def types_unchecked():
 _MANY_MAPS = 20_000
 #: Two workers shall fit into 8 GiB, and take half of what a larger machine has: what is forgotten
 #: is compiled anew for the files that follow.
-_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-_MANY_PAGES = max(
-    (3 << 30) // os.sysconf("SC_PAGESIZE"), os.sysconf("SC_PHYS_PAGES") // (2 * _WORKERS)
-)
+_NUM_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_MANY_BYTES = max(3 << 30, memory.physical_bytes() // (2 * _NUM_WORKERS))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -230,8 +228,8 @@ def few_programs():
     if not process.exists():
         return
     num_maps = len((process / "maps").read_bytes().splitlines())
-    num_pages = int((process / "statm").read_text().split()[1])
-    if num_maps > _MANY_MAPS or num_pages > _MANY_PAGES:
+    num_bytes = int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    if num_maps > _MANY_MAPS or num_bytes > _MANY_BYTES:
         jax.clear_caches()
         gc.collect()
         # What is free goes back to the system: else the process stays as large as it was, and each

@@ -23,6 +23,7 @@ models are trained as in `vision`, and each trained model is measured in all the
         not run: CIFAR-10, 50 epochs, every patch of every training image, for one GPU or TPU
 """
 
+import math
 from collections.abc import Mapping
 
 from jaxsens import data
@@ -63,8 +64,8 @@ def _in_words(ratios: Mapping[str, float]) -> str:
     "The released code's estimator gives 1.84× for MLP of what the definition gives, which is 0 for
     ViT."
     """
-    known = ", ".join(f"{r:.2f}× for {label}" for label, r in ratios.items() if r == r)
-    zero = ", ".join(label for label, r in ratios.items() if r != r)
+    known = ", ".join(f"{r:.2f}× for {label}" for label, r in ratios.items() if not math.isnan(r))
+    zero = ", ".join(label for label, r in ratios.items() if math.isnan(r))
     if not known:
         return f"The definition gives 0 for {zero}."
     says = f"The released code's estimator gives {known} of what the definition gives"

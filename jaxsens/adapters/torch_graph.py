@@ -151,7 +151,6 @@ def _graph_or_error(module: Any, output: Choice, inputs: Inputs) -> "Graph | Exc
         torch.zeros((_BATCH, *shape), dtype=getattr(torch, dtype)) for shape, dtype in inputs.shapes
     )
     sizes = (tuple({0: torch.export.Dim.DYNAMIC} for _ in examples),)
-
     try:
         with _exporting(torch):
             program = torch.export.export(called, (examples,), dynamic_shapes=sizes, strict=False)
