@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
 # By a name, because `call` would take the comma for its own.
-DEV := dev,jobs-test,browser
+DEV := cpu,dev,jobs-test,browser
 
 .PHONY: vision test test-all lint results docs docs-serve tutorials pictures bench release-check clean
 
@@ -21,7 +21,7 @@ $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "jaxsens needs Python >= 3.11, found " + sys.version'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(call install,.)
+	$(call install,.[cpu])
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

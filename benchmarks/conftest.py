@@ -2,6 +2,10 @@
 
 from importlib.util import find_spec
 
+_THAT_NEED = {"torch": ["torch_*.py", "pytorch_cell.py"], "captum": ["captum_*.py"]}
 collect_ignore_glob = [
-    f"{package}_*.py" for package in ("torch", "captum") if find_spec(package) is None
+    pattern
+    for package, patterns in _THAT_NEED.items()
+    if find_spec(package) is None
+    for pattern in patterns
 ]

@@ -18,10 +18,15 @@ def equations(jaxpr: Any) -> Iterator[Any]:
     """The equations of a function, each followed by those of the functions that it calls."""
     for equation in jaxpr.eqns:
         yield equation
-        for value in jax.tree.leaves(list(equation.params.values())):
-            inner = getattr(value, "jaxpr", value)
-            if hasattr(inner, "eqns"):
-                yield from equations(inner)
+        yield from called_equations(equation)
+
+
+def called_equations(equation: Any) -> Iterator[Any]:
+    """The same of all functions that an equation calls."""
+    for value in jax.tree.leaves(list(equation.params.values())):
+        inner = getattr(value, "jaxpr", value)
+        if hasattr(inner, "eqns"):
+            yield from equations(inner)
 
 
 def coarsest_rounding(jaxpr: Any) -> float:

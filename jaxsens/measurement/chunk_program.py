@@ -108,7 +108,7 @@ def _group_totals(spec, block, params, x, context, examples, _, key, pool):
             return jax.vmap(of_pair)(pairs)
 
         inputs = jax.vmap(edited)(x, examples)
-        outputs = spec.apply_fn(params, inputs.reshape(g * block, *x.shape[1:]), *repeated)
+        outputs = spec.whole_pass(params, inputs.reshape(g * block, *x.shape[1:]), *repeated)
         return outputs.reshape(g, block, *output.shape[1:])
 
     def changes_of(clean, outputs):
@@ -120,7 +120,7 @@ def _group_totals(spec, block, params, x, context, examples, _, key, pool):
         return by_block.reshape(g, -1, *by_block.shape[3:])
 
     if is_clean_apart:
-        clean = spec.apply_fn(params, x, *context)
+        clean = spec.whole_pass(params, x, *context)
         changes = in_blocks(lambda pairs: changes_of(clean, block_outputs(pairs)), num_pairs)
     else:
         outputs = in_blocks(block_outputs, num_pairs + 1)

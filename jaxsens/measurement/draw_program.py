@@ -83,7 +83,7 @@ def _by_whole_passes(spec, plan, params, x, context, examples, draws, counts, nu
         some_x, some_context = jax.tree.map(
             lambda a: lax.dynamic_slice_in_dim(a, start, group), (x, context)
         )
-        new = spec.apply_fn(params, some_x, *some_context)
+        new = spec.whole_pass(params, some_x, *some_context)
         return lax.dynamic_update_slice_in_dim(outputs, new, start, axis=0)
 
     output = jax.eval_shape(spec.apply_fn, params, x, *context)
@@ -101,7 +101,7 @@ def _by_whole_passes(spec, plan, params, x, context, examples, draws, counts, nu
         slots = inside // most
         of_block = jnp.concatenate([examples[slots][:, None], flat[inside]], axis=1)
         edited = spec.edited_inputs(key, x[slots], of_block, pool)
-        outputs = spec.apply_fn(params, edited, *jax.tree.map(lambda a: a[slots], context))
+        outputs = spec.whole_pass(params, edited, *jax.tree.map(lambda a: a[slots], context))
         new = jax.vmap(spec.change)(clean[slots], outputs)
         return changes.at[at].set(new, mode="drop")
 

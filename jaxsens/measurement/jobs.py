@@ -26,6 +26,7 @@ from jaxsens.measurement.batching import (
     make_reuse_plan,
     with_smaller_chunk,
 )
+from jaxsens.measurement.fast_convolutions import with_fast_convolutions
 from jaxsens.measurement.metrics import Metric
 from jaxsens.measurement.stored import StoredExamples
 from jaxsens.perturbations.grids import Position
@@ -60,6 +61,11 @@ class MeasurementSpec:
     metric: Metric
     num_samples: int
     exact: bool
+
+    @property
+    def whole_pass(self) -> ApplyFn:
+        """The model as whole passes compute it, of which no derivative is taken."""
+        return with_fast_convolutions(self.apply_fn)
 
     def edited_window(
         self, key: PRNGKeyArray, x: Array, example: Position, position: Position, sample: Position,

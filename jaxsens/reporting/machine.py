@@ -9,6 +9,8 @@ from typing import Any
 
 import jax
 
+from jaxsens.core import onednn
+
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 
 
@@ -17,8 +19,9 @@ def environment() -> dict[str, Any]:
 
     Returns:
       python, the versions of jax, jaxlib, flax, optax, numpy and jaxsens, backend, device,
-      num_devices, num_hosts, platform, cpu, num_cpus; `commit` only if jaxsens is a git checkout,
-      with a "+" when tracked files were changed.
+      num_devices, num_hosts, platform, cpu, num_cpus; `onednn`, its version, only if it computes
+      convolutions; `commit` only if jaxsens is a git checkout, with a "+" when tracked files were
+      changed.
     """
     from jaxsens import __version__  # here, because jaxsens/__init__.py may import this module
 
@@ -34,6 +37,7 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "cpu": cpu_model(),
         "num_cpus": os.cpu_count(),
+        **({"onednn": version} if (version := onednn.version()) else {}),
         **({"commit": commit} if commit else {}),
     }
 

@@ -1,8 +1,11 @@
 """A convolution that trains fast on a CPU.
 
-What XLA's CPU compiler makes of a convolution depends on how it is written: the two convolutions of
-its gradient become naive loops inside a scanned epoch, and one without any padding takes 26 ms
-where one with a row of it takes 6 (100 images of 26×26×32, jaxlib 0.10). So on a CPU everything
+Where oneDNN is installed (`jaxsens.core.onednn`) and a CPU is one device, it computes all three
+maps of a convolution that is trained: forward, and the gradients of images and of the kernel.
+
+Elsewhere, what XLA's CPU compiler makes of a convolution depends on how it is written: the two
+convolutions of its gradient become naive loops inside a scanned epoch, and one without any padding
+takes 26 ms where one with a row of it takes 6 (100 images of 26×26×32, jaxlib 0.10). So everything
 that training needs is written as what runs fast there. With y the output, s the stride and (i, j)
 running over the entries of the kernel K,
 
@@ -18,7 +21,9 @@ is a sum of matrix products (of multiplications if depthwise), and so is its gra
 
 GPUs and TPUs keep XLA's own convolution and gradient. A pass of which no derivative is taken has
 XLA's convolution, padded, or products for the kernels of the first line, on a CPU too: exact reuse
-understands both. Patches and tiles of a chunk stay below `PATCH_BYTES` and `winograd.TILE_BYTES`.
+understands both (whole passes of a measurement take oneDNN's all the same, see
+`jaxsens.measurement.fast_convolutions`). Patches and tiles of a chunk stay below `PATCH_BYTES` and
+`winograd.TILE_BYTES`.
 """
 
 import functools
@@ -30,6 +35,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from jaxsens.core import onednn
 from jaxsens.models.layers import winograd
 from jaxsens.models.layers.chunks import chunk_size, mapped, summed
 
@@ -150,6 +156,8 @@ def _backward_xla(
 
 
 def _forward_cpu(x: Images, kernel: Kernel, *, strides: Strides, padding: Padding) -> Maps:
+    if onednn.is_available(x, kernel):
+        return onednn.forward(x, kernel, _shape(x, kernel, strides, padding))
     if _only_products(x, kernel):
         return _products(_padded(x, padding), kernel, strides)
     if _by_winograd(x, kernel, strides, padding):
@@ -160,6 +168,9 @@ def _forward_cpu(x: Images, kernel: Kernel, *, strides: Strides, padding: Paddin
 def _backward_cpu(
     x: Images, kernel: Kernel, grad: Maps, *, strides: Strides, padding: Padding
 ) -> tuple[Images, Kernel]:
+    if onednn.is_available(x, kernel, grad):
+        shape = _shape(x, kernel, strides, padding)
+        return onednn.input_gradient(kernel, grad, shape), onednn.kernel_gradient(x, grad, shape)
     if _by_winograd(x, kernel, strides, padding):
         around: Any = tuple((2 - low, 2 - high) for low, high in padding)
         grad_x = _forward_cpu(grad, _mirrored(kernel), strides=strides, padding=around)
@@ -178,6 +189,11 @@ def _backward_cpu(
     (top, bottom), (left, right) = padding
     inner = grad_x[:, top : x.shape[1] - bottom, left : x.shape[2] - right]
     return inner, grad_kernel.reshape(kernel.shape)
+
+
+def _shape(x: Any, kernel: Any, strides: Strides, padding: Padding) -> onednn.ConvolutionShape:
+    (top, bottom), (left, right) = padding
+    return onednn.ConvolutionShape(x.shape, kernel.shape, strides, (top, bottom, left, right))
 
 
 def _output_sides(x: Images, kernel: Kernel, strides: Strides, padding: Padding) -> tuple[int, int]:
