@@ -29,6 +29,11 @@ class Bar:
       unit: what is counted.
       total: how many there are, if known.
       done: how many were done before, for a run that resumes.
+
+    Example:
+      >>> with Bar("training", "step", total=2) as bar:  # a terminal shows it, on stderr
+      ...     for step in (1, 2):
+      ...         bar.update(step, 2, f"loss {1 / step:.1f}")
     """
 
     def __init__(self, label: str, unit: str, total: int | None = None, done: int = 0) -> None:
@@ -158,14 +163,24 @@ def steps(items: Iterable[ItemT], name: Callable[[ItemT], str] = str) -> Iterato
 
 
 def step_moved(done: int, total: int) -> None:
-    """Says how far the current step of `steps` is, if there is one."""
+    """Says how far the current step of `steps` is, if there is one.
+
+    Example:
+      >>> for model in steps(["CNN", "ViT"]):
+      ...     for epoch in (1, 2):
+      ...         step_moved(epoch, 2)
+    """
     for plan, bar in _going_on:
         plan.moved(done / max(total, 1))
         _show(plan, bar)
 
 
 def say(message: str) -> None:
-    """One line for the user, above any bar, on stderr."""
+    """One line for the user, above any bar, on stderr.
+
+    Example:
+      >>> say("no CIFAR-10-C here: made anew")  # on stderr: jaxsens: no CIFAR-10-C here: made anew
+    """
     if sys.stderr is not None and hosts.is_first():
         tqdm.write(f"jaxsens: {' '.join(message.split())}", file=sys.stderr)
 
