@@ -74,10 +74,13 @@ class Explanation:
     buckets = renamed_attribute("buckets", "num_position_groups")
 
     def __str__(self) -> str:
-        lines = [f"{'operation':28} {'result':>20} {'edited':>8} {'plain':>10} {'edit':>10}"]
-        for name, shape, edited, plain, edit, mark in self.cells():
-            mark = f"  {mark}" if mark else ""
-            lines.append(f"{name[:28]:28} {shape:>20} {edited:>8} {plain:>10} {edit:>10}{mark}")
+        rows = [("operation", "result", "edited", "plain", "edit", ""), *self.cells()]
+        rows = [(name[:28], *others) for name, *others in rows]
+        wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join([name.ljust(wide[0]), *map(str.rjust, numbers, wide[1:]), mark]).rstrip()
+            for name, *numbers, mark in rows
+        ]
         gain = self.plain / max(self.incremental, 1.0)
         num = self.num_position_groups
         lines.append(
