@@ -25,6 +25,11 @@ _NUMERIC_TEXT = re.compile(
     rf"{_NO_VALUE}|[{_DIGITS}≈<>≤≥]*\d(?:[{_DIGITS}∞]|\b(?:to|of|one run)\b)*"
 )
 
+#: More of them than these are easier to read as a list.
+FEW_SENTENCES = 3
+#: "Def. 4.3" goes on, and so does "a ≥ 0.1. in".
+_BETWEEN_SENTENCES = re.compile(r"(?<=\.) (?=[A-Z])|(?<=\?) ")
+
 #: The ends of an interval; None for an end that is infinite.
 Ends = tuple[float | None, float | None]
 
@@ -163,9 +168,9 @@ class Findings:
     """What an experiment found: claims, tables and figures for readers, `values` for programs.
 
     Example:
-      >>> found = Findings("Two models", "One sentence.", (), (), (), {"levels": (0.1, 0.2)})
-      >>> found.values
-      {'levels': [0.1, 0.2]}
+      >>> found = Findings("Two models", "In all. No, by Def. 4.3.", (), (), (), {"p": (0.1, 0.2)})
+      >>> found.values, found.sentences
+      ({'p': [0.1, 0.2]}, ('In all.', 'No, by Def. 4.3.'))
     """
 
     title: str
@@ -177,6 +182,11 @@ class Findings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", plain(self.values, "values"))
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Those of the summary, for a page that shows many of them as a list."""
+        return tuple(_BETWEEN_SENTENCES.split(self.summary))
 
 
 @dataclasses.dataclass(frozen=True)
