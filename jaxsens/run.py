@@ -37,6 +37,7 @@ from jaxsens.reporting.records import total_seconds
 from jaxsens.reporting.results import Results
 from jaxsens.reporting.run_folder import RunFolder, RunLostError, WorkdirError, default_folder
 from jaxsens.reporting.shared_folder import kind_of_folder
+from jaxsens.reporting.terminal import broken
 from jaxsens.training.trainer import TrainingDivergedError
 
 __all__ = [
@@ -167,9 +168,11 @@ def carry_out(
 
 def _print(results: Results, path: PurePath, finished: bool, started: float) -> None:
     for table in results.tables:
-        print(table.as_text(), end="\n\n")
+        rows = dataclasses.replace(table, note="").as_text()
+        print(rows, *filter(None, [broken(table.note, sys.stdout)]), sep="\n", end="\n\n")
     for claim in results.claims:
-        print(f"{'HOLDS         ' if claim.holds else 'DOES NOT HOLD '}{claim.statement}")
+        verdict = "HOLDS         " if claim.holds else "DOES NOT HOLD "
+        print(broken(f"{verdict}{claim.statement}", sys.stdout, " " * len(verdict)))
     took = report.duration(time.monotonic() - started)
     print(f"\n{'finished before, nothing to do' if finished else f'done in {took}'}; ", end="")
     print(f"report: {path / 'report.html'}")

@@ -101,6 +101,10 @@ class DecisionTree:
     Attributes:
       size: fewest leaves of a tree that queries single coordinates and computes f.
       depth: least depth of such a tree, possibly a different one.
+
+    >>> tree = decision_tree(np.array([1, 1, 1, -1]))
+    >>> tree.size, tree.depth
+    (3, 2)
     """
 
     size: int

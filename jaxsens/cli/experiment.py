@@ -12,9 +12,9 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from jaxsens.cli.config import ExperimentConfig, Preset
 from jaxsens.reporting.papers import Paper
-from jaxsens.reporting.progress import on_terminal
 from jaxsens.reporting.results import Findings
 from jaxsens.reporting.run_folder import RunFolder
+from jaxsens.reporting.terminal import on_terminal
 
 
 def papers_of(experiment: "Experiment") -> tuple[Paper, ...]:

@@ -18,7 +18,17 @@ UNUSABLE = re.compile(r"[\[\]*?\\]")
 
 
 class WorkdirError(ValueError):
-    """A folder cannot be the run folder of this run; the message is one line."""
+    """A folder cannot be the run folder of this run; the message is one line.
+
+    Example:
+      >>> import tempfile
+      >>> from jaxsens.reporting import RunFolder
+      >>> with tempfile.TemporaryDirectory() as place:
+      ...     RunFolder.open(f"{place}/run", "vision", {"seed": 0}).close()
+      ...     RunFolder.open(f"{place}/run", "vision", {"seed": 1})
+      Traceback (most recent call last):
+      jaxsens.core.files.WorkdirError: ...
+    """
 
 
 def write_atomic(path: Path | str, data: str | bytes) -> None:

@@ -17,7 +17,13 @@ _ROUNDING = 1e-3
 
 
 class Corruption(abc.ABC):
-    """A pure `(key, image) -> image`. Implementations are frozen dataclasses, hence hashable."""
+    """A pure `(key, image) -> image`. Implementations are frozen dataclasses, hence hashable.
+
+    >>> from jaxsens.corruptions import corruption
+    >>> contrast, image = corruption("contrast", 5), jnp.array([[[0.0] * 3, [1.0] * 3]])
+    >>> print((255 * contrast(jax.random.key(0), image)[0, :, 0]).round())  # black and white
+    [108. 147.]
+    """
 
     def __call__(self, key: PRNGKeyArray, image: Array, /) -> Array:
         """The corrupted image.

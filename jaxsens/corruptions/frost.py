@@ -47,6 +47,11 @@ class FrostTextures:
     Attributes:
       pixels: uint8 (k, height, width, 3), smaller ones padded at the bottom and on the right.
       sizes: (k, 2), the height and width of each.
+
+    Example:
+      >>> textures = FrostTextures(np.zeros((1, 60, 80, 3), np.uint8), np.array([[60, 80]]))
+      >>> Frost(0.9, 0.4, textures)
+      Frost(image_weight=0.9, frost_weight=0.4, textures=FrostTextures(1 textures))
     """
 
     pixels: UInt8[np.ndarray, "k height width 3"]
@@ -93,6 +98,14 @@ def load_frost(folder: str | os.PathLike[str]) -> FrostTextures:
     Raises:
       DatasetNotFoundError: the folder is not there, or has no image.
       CorruptDataError: an image cannot be read, or is too small to cut 32×32 pieces from.
+
+    Example:
+      >>> import tempfile
+      >>> from PIL import Image
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     Image.new("RGB", (400, 300)).save(f"{folder}/frost1.png")
+      ...     load_frost(folder).sizes.tolist()  # every fifth pixel
+      [[60, 80]]
     """
     root = expanded(folder)
     paths = [path for path in files.listed(root) if path.suffix.lower() in _SUFFIXES]

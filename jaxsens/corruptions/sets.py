@@ -47,6 +47,12 @@ class CorruptedSet:
       severity: 1 to 5.
       source: `OFFICIAL` or `REGENERATED`.
       detail: the folder of the official files; for regenerated frost, where its textures are from.
+
+    Example:
+      >>> images, labels = np.zeros((2, 32, 32, 3), np.uint8), np.array([3, 8])
+      >>> made = CorruptedSet(images, labels, "fog", 5, OFFICIAL)
+      >>> made.source, len(made.images)
+      ('CIFAR-10-C', 2)
     """
 
     images: UInt8[np.ndarray, "n H W 3"]

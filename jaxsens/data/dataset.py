@@ -35,6 +35,11 @@ class DatasetSpec:
         of its name. The data directory itself is looked into as well.
       tfds_name: its name in TensorFlow Datasets, None if it is not there: then a prepared folder is
         not looked for and nothing is downloaded.
+
+    Example:
+      >>> facts = DatasetSpec("leaves", "Leaves", (32, 32, 3), 10, num_train=800, num_test=200)
+      >>> facts.num_examples("test"), facts.usual_folders()
+      (200, ('leaves',))
     """
 
     name: str

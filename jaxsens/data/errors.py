@@ -44,14 +44,31 @@ def require_known(what: str, value: str, known: Iterable[str]) -> None:
 
 
 class DatasetNotFoundError(FileNotFoundError):
-    """No source has the dataset, or a file that belongs to it is missing."""
+    """No source has the dataset, or a file that belongs to it is missing.
+
+    Example:
+      >>> from jaxsens import corruptions
+      >>> corruptions.load("fog", 3, data_dir="no/such/folder")
+      Traceback (most recent call last):
+      jaxsens.data.errors.DatasetNotFoundError: no CIFAR-10-C or cifar10c folder in ...
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message))
 
 
 class CorruptDataError(ValueError):
-    """A file of the dataset is there, but cannot be read or does not hold what it promises."""
+    """A file of the dataset is there, but cannot be read or does not hold what it promises.
+
+    Example:
+      >>> import pathlib, tempfile
+      >>> from jaxsens import corruptions
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     _ = pathlib.Path(folder, "frost1.png").write_text("no picture")
+      ...     corruptions.load_frost(folder)
+      Traceback (most recent call last):
+      jaxsens.data.errors.CorruptDataError: ...frost1.png: expected a PNG or JPEG image, ...
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message))

@@ -40,6 +40,11 @@ def bars(
 
     Raises:
       ValueError: lengths differ, or a value lies outside its interval.
+
+    Example:
+      >>> fig = bars(["CNN", "ViT"], [0.2, 0.1], [0.1, 0.05], [0.3, 0.15], paper=[None, 0.08])
+      >>> [label.get_text() for label in fig.axes[0].get_xticklabels()]
+      ['CNN', 'ViT']
     """
     given: Sequence[float | None] = [None] * len(labels) if paper is None else paper
     lengths = [len(labels), len(values), len(lows), len(highs), len(given)]

@@ -27,6 +27,11 @@ class Curve:
       low: lower end of the 95 % interval of the sensitivity.
       high: upper end.
       paper: the paper's sensitivity at the end of training, if it gives one.
+
+    Example:
+      >>> Curve("ViT", [1, 2], [0.6, 0.9], [0.05], [0.04], [0.06])
+      Traceback (most recent call last):
+      ValueError: curve 'ViT': expected 2 values of sensitivity, one for each of the epochs ...
     """
 
     label: str
@@ -231,6 +236,10 @@ class Band:
       y: the values.
       low: lower ends of the 95 % intervals.
       high: upper ends.
+
+    Example:
+      >>> Band([0, 1], [0.1, 0.2], [0.0, 0.1], [0.2, 0.3]).high
+      [0.2, 0.3]
     """
 
     x: Numbers

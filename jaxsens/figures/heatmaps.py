@@ -36,6 +36,12 @@ def patch_heatmaps(
 
     Raises:
       ValueError: shapes, ranges or the number of labels do not fit together.
+
+    Example:
+      >>> images, map_of_vit = np.zeros((1, 4, 4, 1)), np.array([[[0.0, 0.1], [0.2, 0.0]]])
+      >>> fig = patch_heatmaps(images, {"ViT": map_of_vit})
+      >>> len(fig.axes)  # the image, the map, the colour bar
+      3
     """
     pictures = (np.asarray(images, np.float64) + 1.0) / 2.0
     heat = {label: np.asarray(values, np.float64) for label, values in maps.items()}

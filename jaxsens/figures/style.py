@@ -81,6 +81,15 @@ def save(fig: Figure, folder: PurePath | str, name: str) -> PurePath:
 
     Returns:
       The path of the PNG file.
+
+    Example:
+      >>> import tempfile
+      >>> from jaxsens.figures import Band, bands
+      >>> fig = bands({"Place": {"LSTM": Band([0, 1], [0.1, 0.2], [0.0, 0.1], [0.2, 0.3])}})
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = save(fig, folder, "places")
+      ...     sorted(file.name for file in path.parent.iterdir())
+      ['places.csv', 'places.pdf', 'places.png']
     """
     place = storage.at(folder)
     # Version and time of writing would make equal figures differ.

@@ -29,6 +29,21 @@ class SplitEdit:
       window: the number of the new entries.
       shared: the numbers of all other values that `each` takes.
       result: what the model's output is.
+
+    Example:
+      >>> from jaxsens import Tokens
+      >>> from jaxsens.incremental import make_program
+      >>> weights, x = jnp.array([1.0, 2.0]), jnp.array([[1.0, 1.0], [3.0, 0.0]])
+      >>> model = lambda weights, x: (x * weights[None, None]).sum(axis=(1, 2))[:, None]
+      >>> program = make_program(model, weights, x, (), Tokens(), "cpu", 1)
+      >>> @jax.jit
+      ... def edited(weights, x, position, entries):
+      ...     clean = program.clean(weights, x, ())
+      ...     split = split_edit(program, 0, clean, entries)
+      ...     prepared = split.prepare(clean, position)
+      ...     return split.output(prepared, entries)
+      >>> float(edited(weights, x, jnp.int32(1), jnp.array([[0.0, 5.0]]))[0])  # 1 + 2 + 2·5
+      13.0
     """
 
     once: tuple[Operation, ...]
@@ -64,6 +79,17 @@ def split_edit(program: Program, group: int, clean: CleanValues, window: Any) ->
       group: the number of the position's group.
       clean: what the model computes of an unedited example, or the shapes of that.
       window: the shape of the new entries.
+
+    Example:
+      >>> from jaxsens import Tokens
+      >>> from jaxsens.incremental import make_program
+      >>> weights, x = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((64, 10), (100, 64)))
+      >>> model = lambda weights, x: (x @ weights).sum(axis=1)
+      >>> program = make_program(model, weights, x, (), Tokens(), "cpu", 1)
+      >>> clean = jax.eval_shape(program.clean, weights, x, ())
+      >>> split = split_edit(program, 0, clean, jax.ShapeDtypeStruct((1, 64), jnp.float32))
+      >>> "dot_general" in [operation.name for operation in split.each]
+      True
     """
     index = jax.ShapeDtypeStruct((), jnp.int32)
     leaves, tree = jax.tree.flatten((as_shapes(clean), index))

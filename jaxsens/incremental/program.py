@@ -55,6 +55,18 @@ class Program:
       position_groups: all positions, in groups.
       shared: the numbers of values that all examples share: parameters, those of single layers that
         stand in a stack, and large constants.
+
+    Example:
+      >>> from jaxsens import Bits
+      >>> weights, x = jnp.array([[1.0], [10.0], [100.0]]), jnp.ones(3)
+      >>> program = make_program(lambda weights, x: x @ weights, weights, x, (), Bits(), "cpu", 1)
+      >>> @jax.jit
+      ... def both(weights, x, position, entry):
+      ...     clean = program.clean(weights, x, ())
+      ...     return program.output(clean), program.edit(clean, 0, position, entry)
+      >>> output, (edited, in_doubt) = both(weights, x, jnp.int32(1), jnp.array([-1.0]))
+      >>> float(output[0]), float(edited[0]), bool(in_doubt)
+      (111.0, 91.0, False)
     """
 
     trace: Trace
@@ -191,6 +203,14 @@ def make_program(
       grid: where windows lie.
       platform: cpu, gpu or tpu.
       num_position_groups: into how many groups to cut positions.
+
+    Example:
+      >>> from jaxsens import Tokens
+      >>> weights, x = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((2, 2), (5, 2)))
+      >>> model = lambda weights, x: (x @ weights).sum(axis=1)
+      >>> program = make_program(model, weights, x, (), Tokens(), "cpu", num_position_groups=1)
+      >>> [operation.name for operation in program.trace.operations]
+      ['dot_general', 'reduce_sum']
     """
     flat, leaves = _of_one(apply_fn, params, x, context)
     num_params = len(jax.tree.leaves(params))
@@ -287,7 +307,13 @@ def _input_layout(grid: Grid, shape: tuple[int, ...]) -> Layout:
 
 
 def table_size(grid: Grid, shape: tuple[int, ...]) -> int:
-    """Entries of the table that says what each position reaches: T times the windowed axes."""
+    """Entries of the table that says what each position reaches: T times the windowed axes.
+
+    Example:
+      >>> from jaxsens import Patches
+      >>> table_size(Patches(4), (28, 28, 1))  # 49 positions, 28 rows, 28 columns
+      38416
+    """
     window = grid.window_shape(shape)
     windowed = (n for n, width in zip(shape, window, strict=True) if width < n)
     return math.prod((*grid.layout(shape), *windowed))

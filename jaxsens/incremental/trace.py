@@ -30,7 +30,17 @@ _SAFE_CALLBACKS = {None, "sequential", "sequential_unrolled"}
 
 
 class UnmappableError(Exception):
-    """The model itself cannot be mapped over edits; anything else that is raised is our fault."""
+    """The model itself cannot be mapped over edits; anything else that is raised is our fault.
+
+    Example:
+      >>> import numpy as np
+      >>> from jaxsens import Bits
+      >>> from jaxsens.incremental import make_program
+      >>> x = jax.ShapeDtypeStruct((3,), np.float32)
+      >>> make_program(lambda params, x: np.sort(x), (), x, (), Bits(), "cpu", 1)
+      Traceback (most recent call last):
+      jaxsens.incremental.trace.UnmappableError: TracerArrayConversionError: ...
+    """
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,10 @@ class Blowup:
       gains: by the layer norm's name, N_i of every example and position, (n, T_k), or 1/std_i for
         the released kind. A norm of vectors without positions has T_k = 1.
       kind: which of the two.
+
+    >>> found = Blowup({"norm": np.array([[1.0, 3.0]])}, "definition")
+    >>> found.per_example.tolist()  # 1 + the larger of both positions' gains
+    [4.0]
     """
 
     gains: dict[str, Float[np.ndarray, "n _"]]

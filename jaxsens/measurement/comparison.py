@@ -37,6 +37,12 @@ class Difference:
       values: (n,) the difference for each example or, for sharpness, (n, S) under each draw of the
         weights.
       bounds: the range of a difference, (-1, 1) for flips.
+
+    >>> difference = Difference(np.array([0.5, 0.0, 0.25, 0.0]), (-1.0, 1.0))
+    >>> difference
+    difference 0.1875 (95 % CI -0.1775 to 0.8255, n=4), few examples differ (2)
+    >>> difference.num_differing
+    2
     """
 
     values: Float[np.ndarray, "n ..."]

@@ -122,6 +122,16 @@ class SensitivityEstimate:
       counts: (n, T) number of those draws; 0 where the position is masked or was not drawn.
       bounds: the range of the metric, (0, 1) for the label flip.
       provenance: how it was made.
+
+    >>> import jax, jaxsens
+    >>> flip = jaxsens.Perturbation(jaxsens.Bits(), jaxsens.Flip())
+    >>> cube = np.array([[a, b] for a in (-1, 1) for b in (-1, 1)], np.float32)
+    >>> first = lambda params, x: x[:, 0]
+    >>> est = jaxsens.sensitivity(first, (), cube, flip, "all", key=jax.random.key(0))
+    >>> est.mean, est.per_position.tolist(), est.num_draws
+    (0.5, [1.0, 0.0], 8)
+    >>> SensitivityEstimate.from_json(est.to_json()).mean
+    0.5
     """
 
     totals: Float[np.ndarray, "n T"]

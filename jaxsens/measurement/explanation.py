@@ -56,6 +56,13 @@ class Explanation:
       incremental: multiplications and additions of one edit, its share of the clean pass included.
       num_position_groups: into how many groups of consecutive positions an example is cut.
       worthwhile: what incremental="auto" decides.
+
+    >>> from jaxsens import Gaussian, Perturbation, Tokens
+    >>> weights, x = (jax.ShapeDtypeStruct(shape, "float32") for shape in ((64, 10), (1, 100, 64)))
+    >>> noise = Perturbation(Tokens(), Gaussian(sigma=1.0))
+    >>> found = explain(lambda weights, x: (x @ weights).sum(axis=1), weights, x, noise)
+    >>> [(step.name, step.share) for step in found.steps], found.plain, found.worthwhile
+    ([('dot_general', 0.01), ('reduce_sum', 1.0)], 129000.0, True)
     """
 
     steps: tuple[Step, ...]
@@ -67,10 +74,13 @@ class Explanation:
     buckets = renamed_attribute("buckets", "num_position_groups")
 
     def __str__(self) -> str:
-        lines = [f"{'operation':28} {'result':>20} {'edited':>8} {'plain':>10} {'edit':>10}"]
-        for name, shape, edited, plain, edit, mark in self.cells():
-            mark = f"  {mark}" if mark else ""
-            lines.append(f"{name[:28]:28} {shape:>20} {edited:>8} {plain:>10} {edit:>10}{mark}")
+        rows = [("operation", "result", "edited", "plain", "edit", ""), *self.cells()]
+        rows = [(name[:28], *others) for name, *others in rows]
+        wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join([name.ljust(wide[0]), *map(str.rjust, numbers, wide[1:]), mark]).rstrip()
+            for name, *numbers, mark in rows
+        ]
         gain = self.plain / max(self.incremental, 1.0)
         num = self.num_position_groups
         lines.append(

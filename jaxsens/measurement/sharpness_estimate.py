@@ -140,6 +140,12 @@ class SharpnessEstimate:
       squared: Σ_c (f_θ'(x)_c - f_θ(x)_c)², average-direction sharpness.
       loss: cross-entropy of f_θ'(x) minus that of f_θ(x); None without labels.
       provenance: how it was made.
+
+    >>> import jax, jaxsens
+    >>> line, weight, x = (lambda w, x: x * w), np.float32(3.0), np.array([1.0, 2.0], np.float32)
+    >>> est = jaxsens.sharpness(line, weight, x, jaxsens.Sphere(0.5), 4, key=jax.random.key(0))
+    >>> est.num_examples, est.num_draws, est.l1.mean, est.squared.mean
+    (2, 4, 0.75, 0.625)
     """
 
     flips: Change

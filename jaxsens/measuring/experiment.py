@@ -28,7 +28,7 @@ from jaxsens.measuring.models import Model, load_models
 from jaxsens.measuring.words import EDITS, GRIDS, made_of
 from jaxsens.perturbations import Perturbation
 from jaxsens.reporting.cached import cached_estimate_stage
-from jaxsens.reporting.progress import Bar
+from jaxsens.reporting.progress import Bar, steps
 from jaxsens.reporting.results import Findings
 from jaxsens.reporting.run_folder import RunFolder
 
@@ -139,7 +139,8 @@ def _arguments(config: Config, subject: Subject) -> dict[str, Any]:
 def run(config: Config, loaded: Loaded, folder: RunFolder) -> Findings:
     """Measures every model, or reads what was measured before, and says what was found."""
     measured = []
-    for number, subject in enumerate(loaded.subjects):
+    of_all = steps(enumerate(loaded.subjects), lambda item: item[1].model.label)
+    for number, subject in of_all:
         name, measure = f"estimates/model_{number}", partial(_measure, config, subject)
         estimate = cached_estimate_stage(folder, name, SensitivityEstimate, measure)
         measured.append(Measured(subject.model, subject.examples, estimate))

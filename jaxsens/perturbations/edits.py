@@ -25,6 +25,11 @@ class Edit(Protocol):
     """`edit(key, window) -> window` of the same shape and dtype.
 
     Implementations are hashable: frozen dataclasses, or functions.
+
+    >>> def halve(key, window):
+    ...     return window / 2
+    >>> isinstance(halve, Edit), halve(jax.random.key(0), np.float32(3.0)).item()
+    (True, 1.5)
     """
 
     def __call__(self, key: PRNGKeyArray, window: Array, /) -> Array:
@@ -36,6 +41,9 @@ class FiniteEdit(Protocol):
     """An edit that draws uniformly from finitely many replacements, which can be enumerated.
 
     With `num_samples="all"` a measurement takes each of them once.
+
+    >>> isinstance(Resample(5), FiniteEdit), Resample(5).num_replacements((1,))
+    (True, 5)
     """
 
     def num_replacements(self, window_shape: Shape) -> int:
@@ -47,7 +55,12 @@ class FiniteEdit(Protocol):
 
 @runtime_checkable
 class CheckedEdit(Protocol):
-    """An edit that has no meaning for some inputs, and says so before anything is measured."""
+    """An edit that has no meaning for some inputs, and says so before anything is measured.
+
+    >>> Resample(5).check(np.array([0, 4, 7]))
+    Traceback (most recent call last):
+    ValueError: Resample(vocabulary=5, first=0) needs ids from 0 to 4; got x with ids from 0 to ...
+    """
 
     def check(self, values: Shaped[np.ndarray, "..."]) -> None:
         """Raises ValueError for inputs that the edit does not understand."""
@@ -55,7 +68,12 @@ class CheckedEdit(Protocol):
 
 @runtime_checkable
 class ReferencedEdit(Protocol):
-    """An edit that puts the same window of a reference there, made of the whole example."""
+    """An edit that puts the same window of a reference there, made of the whole example.
+
+    >>> from jaxsens import Replace
+    >>> Replace("mean").reference(jnp.array([[1.0, 4.0], [3.0, 0.0]]), (1, 2)).tolist()
+    [[2.0, 2.0], [2.0, 2.0]]
+    """
 
     def reference(self, x: Array, window_shape: Shape) -> Array:
         """The reference, of the shape and dtype of one example `x`."""

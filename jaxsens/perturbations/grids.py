@@ -22,7 +22,14 @@ Channels = Literal["last", "first"]
 
 @runtime_checkable
 class Grid(Protocol):
-    """Where the windows of one example are. Implementations are frozen dataclasses."""
+    """Where the windows of one example are. Implementations are frozen dataclasses.
+
+    >>> grid = Patches(4)
+    >>> grid.layout((28, 28, 1)), grid.window_shape((28, 28, 1)), grid.start(8, (28, 28, 1))
+    ((7, 7), (4, 4, 1), (4, 4, 0))
+    >>> isinstance(grid, Grid)
+    True
+    """
 
     def layout(self, shape: Shape) -> Shape:
         """The shape in which positions are arranged, with product T.

@@ -41,6 +41,17 @@ def cached_file(
       name: the file, as in "estimates/cnn.json".
       make: computes its content.
       parse: understands it; whatever it raises means damage.
+
+    Example:
+      >>> import tempfile
+      >>> with (
+      ...     tempfile.TemporaryDirectory() as place,
+      ...     RunFolder.open(f"{place}/run", "vision", {}) as folder,
+      ... ):
+      ...     for content in ("1", "2"):
+      ...         cached_file(folder, "number.txt", lambda: content, int)  # the second is not made
+      1
+      1
     """
     if folder.intact(name):
         with contextlib.suppress(Exception):  # damage may show in any way
@@ -96,7 +107,19 @@ def cached_estimate_stage(
 
 
 def cached_stage(folder: RunFolder, name: str, compute: Callable[[], Any]) -> Any:
-    """What `compute` gave when the stage of that name was first reached, as JSON gives it back."""
+    """What `compute` gave when the stage of that name was first reached, as JSON gives it back.
+
+    Example:
+      >>> import tempfile
+      >>> with (
+      ...     tempfile.TemporaryDirectory() as place,
+      ...     RunFolder.open(f"{place}/run", "vision", {}) as folder,
+      ... ):
+      ...     for levels in ((0.1, 0.2), (0.3,)):
+      ...         cached_stage(folder, "levels", lambda: levels)  # the second is not computed
+      [0.1, 0.2]
+      [0.1, 0.2]
+    """
     for record in records(folder):
         if record.get("stage") == name and "value" in record:
             return record["value"]

@@ -49,6 +49,10 @@ class ExampleMap:
       values: for every model, the mean change at each position; None where it was not measured.
       picture: a PNG as a data URI; empty for a text.
       tokens: the text of each position; empty for a picture.
+
+    Example:
+      >>> ExampleMap("text 0", {"LSTM": (0.0, None, 0.5)}, tokens=("not", " so", " bad")).means
+      {'LSTM': 0.25}
     """
 
     label: str
@@ -215,7 +219,17 @@ def text_maps(
 
 
 def write_maps(folder: RunFolder | PurePath | str, *maps: ExampleMaps) -> None:
-    """Keeps maps in a run folder, or in any other, for its report; earlier ones are replaced."""
+    """Keeps maps in a run folder, or in any other, for its report; earlier ones are replaced.
+
+    Example:
+      >>> import tempfile
+      >>> text = ExampleMap("text 0", {"LSTM": (0.0, 0.5)}, tokens=("not", " bad"))
+      >>> maps = ExampleMaps("Which words", (text,))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     write_maps(folder, maps)
+      ...     read_maps(folder) == (maps,)
+      True
+    """
     place = folder if isinstance(folder, RunFolder) else storage.at(folder)
     place.write(FILE, dumps([dataclasses.asdict(each) for each in maps], "maps") + "\n")
 
@@ -225,6 +239,12 @@ def read_maps(folder: PurePath | str) -> tuple[ExampleMaps, ...]:
 
     Raises:
       ValueError: the file is not what `write_maps` of this version writes.
+
+    Example:
+      >>> import tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     read_maps(folder)  # no maps.json there
+      ()
     """
     try:
         text = storage.at(folder).read(FILE)

@@ -22,6 +22,11 @@ def environment() -> dict[str, Any]:
       num_devices, num_hosts, platform, cpu, num_cpus; `onednn`, its version, only if it computes
       convolutions; `commit` only if jaxsens is a git checkout, with a "+" when tracked files were
       changed.
+
+    Example:
+      >>> made_with = environment()
+      >>> made_with["jax"] == jax.__version__, made_with["num_cpus"] == os.cpu_count()
+      (True, True)
     """
     from jaxsens import __version__  # here, because jaxsens/__init__.py may import this module
 

@@ -1,7 +1,8 @@
 """What a run says while it goes on: bars, on a terminal only, and single lines.
 
 A bar is of one piece of work, such as training a model. `steps` puts one over all of them: what is
-done, what goes on, what comes, and when all will be ready.
+done, what goes on, what comes, and when all will be ready. Both fit the width of the terminal: what
+matters least is left out first.
 
 Of several processes the first one speaks, and no other.
 """
@@ -15,6 +16,7 @@ from typing import TypeVar
 from tqdm import tqdm
 
 from jaxsens.core import hosts
+from jaxsens.reporting.terminal import TerminalLine, broken
 
 ItemT = TypeVar("ItemT")
 #: Seconds; whatever is done sooner was there already.
@@ -29,17 +31,15 @@ class Bar:
       unit: what is counted.
       total: how many there are, if known.
       done: how many were done before, for a run that resumes.
+
+    Example:
+      >>> with Bar("training", "step", total=2) as bar:  # a terminal shows it, on stderr
+      ...     for step in (1, 2):
+      ...         bar.update(step, 2, f"loss {1 / step:.1f}")
     """
 
     def __init__(self, label: str, unit: str, total: int | None = None, done: int = 0) -> None:
-        self._bar = tqdm(
-            desc=label,
-            unit=f" {unit}",
-            total=total,
-            initial=done,
-            leave=False,
-            disable=not on_terminal(),
-        )
+        self._bar = TerminalLine(desc=label, unit=f" {unit}", total=total, initial=done)
 
     def update(self, done: int, total: int, note: str) -> None:
         """Moves the bar to `done` of `total`."""
@@ -63,8 +63,9 @@ class Bar:
 class Steps:
     """The steps of a run, one after the other, and when the last will be done.
 
-    Steps are taken to last equally long, so the time is a guess that gets better. What an earlier
-    session did takes no time, and tells nothing of the rest.
+    Steps are taken to last equally long, so the time is a guess that gets better. One that lasts
+    longer than expected is taken to need as long as it has lasted, times the share that is left.
+    What an earlier session did takes no time, and tells nothing of the rest.
 
     Args:
       names: of all steps, in their order.
@@ -97,26 +98,46 @@ class Steps:
         worked = self._worked + self._share - self._done_before
         if worked <= 0:
             return None
-        seconds = self._seconds + self._clock() - self._since
-        return seconds / worked * (len(self._names) - self._current - self._share)
+        elapsed = self._clock() - self._since
+        each = (self._seconds + elapsed) / worked
+        here = 1 - self._done_before
+        rest = (1 - self._share) / here if here > 0 else 0.0
+        return rest * max(each * here, elapsed) + each * (len(self._names) - self._current - 1)
 
-    def text(self) -> str:
-        """What is done, what goes on, what comes, and when all is ready."""
+    def text(self, width: int = 1000) -> str:
+        """What is done, what goes on, what comes, and when all is ready.
+
+        Args:
+          width: columns; names that have no room are counted instead, those of what is done first.
+        """
         done, then = self._names[: self._current], self._names[self._current + 1 :]
-        parts = [
-            f"done: {_listed(done)}" if done else "",
-            f"now: {self._names[self._current]}",
-            f"then: {_listed(then)}" if then else "",
-        ]
-        left = self.seconds_left()
+        left, ready = self.seconds_left(), ""
         if left is not None:
             at = datetime.datetime.now() + datetime.timedelta(seconds=left)
-            parts.append(f"all ready in about {_rounded(left)}, at {at:%H:%M}")
-        return "; ".join(filter(None, parts))
+            ready = f"all ready in about {_rounded(left)}, at {at:%H:%M}"
+        now = f"now: {self._names[self._current]}"
+        for most_done, most_then in ((3, 3), (1, 3), (0, 3), (0, 2), (0, 1), (0, 0)):
+            before, after = _listed("done", done, most_done), _listed("then", then, most_then)
+            text = "; ".join(filter(None, [before, now, after, ready]))
+            if len(text) <= width:
+                return text
+        text = "; ".join(filter(None, [now, ready]))
+        return text if len(text) <= width else text[: width - 1] + "…"
 
 
-#: The steps of the run that goes on, and their bar.
-_going_on: list[tuple[Steps, tqdm]] = []
+class _StepsLine(TerminalLine):
+    """The line of all steps."""
+
+    def __init__(self, plan: Steps) -> None:
+        self._plan = plan
+        super().__init__(position=0)
+
+    def __str__(self) -> str:
+        return self._plan.text(self.format_dict["ncols"] or 1000)
+
+
+#: The steps of the run that goes on, and their line.
+_going_on: list[tuple[Steps, _StepsLine]] = []
 
 
 def steps(items: Iterable[ItemT], name: Callable[[ItemT], str] = str) -> Iterator[ItemT]:
@@ -138,56 +159,55 @@ def steps(items: Iterable[ItemT], name: Callable[[ItemT], str] = str) -> Iterato
         yield from listed
         return
     plan = Steps(map(name, listed))
-    bar = tqdm(
-        total=len(listed),
-        leave=False,
-        disable=not on_terminal(),
-        bar_format="{desc}",
-        position=0,
-    )
-    _going_on.append((plan, bar))
+    line = _StepsLine(plan)
+    _going_on.append((plan, line))
     try:
         for i, item in enumerate(listed):
             if i:
                 plan.begin()
-            _show(plan, bar)
+            line.refresh()
             yield item
     finally:
         _going_on.clear()
-        bar.close()
+        line.close()
 
 
 def step_moved(done: int, total: int) -> None:
-    """Says how far the current step of `steps` is, if there is one."""
-    for plan, bar in _going_on:
+    """Says how far the current step of `steps` is, if there is one.
+
+    Example:
+      >>> for model in steps(["CNN", "ViT"]):
+      ...     for epoch in (1, 2):
+      ...         step_moved(epoch, 2)
+    """
+    for plan, line in _going_on:
         plan.moved(done / max(total, 1))
-        _show(plan, bar)
+        line.refresh()
 
 
 def say(message: str) -> None:
-    """One line for the user, above any bar, on stderr."""
-    if sys.stderr is not None and hosts.is_first():
-        tqdm.write(f"jaxsens: {' '.join(message.split())}", file=sys.stderr)
+    """One line for the user, above any bar, on stderr; a terminal breaks it between words.
 
-
-def _show(plan: Steps, bar: tqdm) -> None:
-    if not bar.disable:
-        bar.set_description_str(plan.text())
-
-
-def on_terminal() -> bool:
-    """Whether somebody sees what this process shows while it goes on."""
-    return sys.stderr is not None and sys.stderr.isatty() and hosts.is_first()
-
-
-def _listed(names: list[str], most: int = 3) -> str:
-    """The first names, and how many more there are.
-
-    >>> _listed(["a", "b", "c", "d", "e"])
-    'a, b, c and 2 more'
+    Example:
+      >>> say("no CIFAR-10-C here: made anew")  # on stderr: jaxsens: no CIFAR-10-C here: made anew
     """
+    if sys.stderr is not None and hosts.is_first():
+        line = f"jaxsens: {' '.join(message.split())}"
+        tqdm.write(broken(line, sys.stderr, "  "), file=sys.stderr)
+
+
+def _listed(what: str, names: list[str], most: int) -> str:
+    """The first names, and how many more there are; their number if there is no room for any.
+
+    >>> [_listed("done", ["a", "b", "c", "d", "e"], most) for most in (3, 0)]
+    ['done: a, b, c and 2 more', 'done: 5']
+    """
+    if not names:
+        return ""
+    if not most:
+        return f"{what}: {len(names)}"
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return f"{what}: {', '.join(names[:most])}{more}"
 
 
 def _rounded(seconds: float) -> str:

@@ -16,7 +16,7 @@ from PIL import Image
 
 from jaxsens.core.files import write_atomic
 from jaxsens.reporting.report import duration
-from jaxsens.reporting.results import Claim, Figure, Results, Table
+from jaxsens.reporting.results import FEW_SENTENCES, Claim, Figure, Results, Table
 
 #: Values for programs that are longer than this stay in the run folder.
 MAX_VALUES = 100_000
@@ -206,10 +206,15 @@ def _run_parts(run: RecordedRun, name: str, figures: Path | None) -> Iterable[st
     made = results.environment
     yield f"## {run.label}: {results.title}"
     yield f"    {results.command}"
-    yield (
-        f"{results.summary} Commit {made['commit']}, {duration(results.seconds)} on "
-        f"{made['num_cpus']} cores ({made['cpu']}), jax {made['jax']}."
+    made_by = (
+        f"Commit {made['commit']}, {duration(results.seconds)} on {made['num_cpus']} cores "
+        f"({made['cpu']}), jax {made['jax']}."
     )
+    if len(results.sentences) > FEW_SENTENCES:
+        yield "\n".join(f"- {sentence}" for sentence in results.sentences)
+        yield made_by
+    else:
+        yield f"{results.summary} {made_by}"
     for table in results.tables:
         yield _table(table)
     rows = [

@@ -33,11 +33,35 @@ def records(folder: RunFolder) -> list[Record]:
 
 
 def records_of(folder: RunFolder, model: str) -> list[Record]:
-    """The records of one model along training, by epoch."""
+    """The records of one model along training, by epoch.
+
+    Example:
+      >>> import tempfile
+      >>> with (
+      ...     tempfile.TemporaryDirectory() as place,
+      ...     RunFolder.open(f"{place}/run", "vision", {}) as folder,
+      ... ):
+      ...     folder.append({"model": "ViT", "epoch": 1, "sensitivity": 0.1, "seconds": 2.0})
+      ...     folder.append({"stage": "figures", "seconds": 0.5})
+      ...     records_of(folder, "ViT")
+      [{'model': 'ViT', 'epoch': 1, 'sensitivity': 0.1, 'seconds': 2.0}]
+    """
     mine = [record for record in records(folder) if record.get("model") == model]
     return sorted(mine, key=lambda record: record["epoch"])
 
 
 def total_seconds(folder: RunFolder) -> float:
-    """How long training and measuring took, over all sessions of the run."""
+    """How long training and measuring took, over all sessions of the run.
+
+    Example:
+      >>> import tempfile
+      >>> with (
+      ...     tempfile.TemporaryDirectory() as place,
+      ...     RunFolder.open(f"{place}/run", "vision", {}) as folder,
+      ... ):
+      ...     folder.append({"model": "ViT", "epoch": 1, "seconds": 2.0})
+      ...     folder.append({"stage": "figures", "seconds": 0.5})
+      ...     total_seconds(folder)
+      2.5
+    """
     return math.fsum(record["seconds"] for record in records(folder))

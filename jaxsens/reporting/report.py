@@ -28,7 +28,7 @@ from jaxsens.core import storage
 from jaxsens.reporting import report_parts
 from jaxsens.reporting.example_maps import read_maps
 from jaxsens.reporting.papers import Paper, software_bibtex
-from jaxsens.reporting.results import Figure, Results
+from jaxsens.reporting.results import FEW_SENTENCES, Figure, Results
 
 _TEMPLATE = "report.html.jinja"
 #: Larger CSV files stay in the run folder, which the page says.
@@ -78,6 +78,7 @@ def render(results: Results, folder: PurePath | str, papers: Sequence[Paper] = (
     made_by = {name: str(results.environment.get(name, "")) for name in ("jaxsens", "commit")}
     return template(_TEMPLATE).render(
         results=results,
+        few_sentences=FEW_SENTENCES,
         groups=report_parts.claim_groups(results.claims),
         figures=[_shown_figure(place, figure) for figure in results.figures],
         max_width=MAX_WIDTH,

@@ -25,6 +25,11 @@ _NUMERIC_TEXT = re.compile(
     rf"{_NO_VALUE}|[{_DIGITS}≈<>≤≥]*\d(?:[{_DIGITS}∞]|\b(?:to|of|one run)\b)*"
 )
 
+#: More of them than these are easier to read as a list.
+FEW_SENTENCES = 3
+#: "Def. 4.3" goes on, and so does "a ≥ 0.1. in".
+_BETWEEN_SENTENCES = re.compile(r"(?<=\.) (?=[A-Z])|(?<=\?) ")
+
 #: The ends of an interval; None for an end that is infinite.
 Ends = tuple[float | None, float | None]
 
@@ -45,6 +50,11 @@ class Claim:
       num_examples: independent examples that the interval is about.
       num_seeds: independently trained models that the claim rests on.
       group: a heading that it shares with other claims of the run; empty for none.
+
+    Example:
+      >>> claim = Claim("ViT < CNN", "0.02 < 0.06", "0.03 < 0.06", True, interval=(0.01, math.inf))
+      >>> claim.holds, claim.interval
+      (True, (0.01, None))
     """
 
     statement: str
@@ -138,7 +148,12 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A figure of the run: a PNG file below the run folder, and its caption."""
+    """A figure of the run: a PNG file below the run folder, and its caption.
+
+    Example:
+      >>> Figure("figures/fig4.png", "Sensitivity along training").file
+      'figures/fig4.png'
+    """
 
     file: str
     caption: str
@@ -150,7 +165,13 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Findings:
-    """What an experiment found: claims, tables and figures for readers, `values` for programs."""
+    """What an experiment found: claims, tables and figures for readers, `values` for programs.
+
+    Example:
+      >>> found = Findings("Two models", "In all. No, by Def. 4.3.", (), (), (), {"p": (0.1, 0.2)})
+      >>> found.values, found.sentences
+      ({'p': [0.1, 0.2]}, ('In all.', 'No, by Def. 4.3.'))
+    """
 
     title: str
     summary: str
@@ -162,6 +183,11 @@ class Findings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", plain(self.values, "values"))
 
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Those of the summary, for a page that shows many of them as a list."""
+        return tuple(_BETWEEN_SENTENCES.split(self.summary))
+
 
 @dataclasses.dataclass(frozen=True)
 class Results(Findings):
@@ -169,6 +195,15 @@ class Results(Findings):
 
     `values`, `config` and `environment` are stored as plain JSON (tuples become lists, NumPy and
     JAX numbers Python numbers), so that `Results.from_json(r.to_json()) == r` always holds.
+
+    Example:
+      >>> found = Findings("Two models", "One sentence.", (), (), (), {"ViT": 0.02})
+      >>> config, versions = {"seed": 0}, {"jax": "0.10.2"}
+      >>> results = Results.of(
+      ...     found, experiment="vision", config=config, environment=versions, seconds=1.5
+      ... )
+      >>> Results.from_json(results.to_json()) == results
+      True
     """
 
     experiment: str

@@ -53,7 +53,17 @@ _METRICS, _RESULTS, _ERRORS = "metrics.jsonl", "results.json", "error.log"
 
 
 class RunLostError(RuntimeError):
-    """The folder was deleted, renamed or replaced while the run went on."""
+    """The folder was deleted, renamed or replaced while the run went on.
+
+    Example:
+      >>> import tempfile
+      >>> with tempfile.TemporaryDirectory() as place:
+      ...     with RunFolder.open(f"{place}/run", "vision", {}) as folder:
+      ...         _ = folder.path.rename(f"{place}/elsewhere")
+      ...         folder.append({"stage": "figures", "seconds": 1.5})
+      Traceback (most recent call last):
+      jaxsens.reporting.run_folder.RunLostError: .../run was ...
+    """
 
 
 class RunFolder:
@@ -64,6 +74,15 @@ class RunFolder:
       experiment: the experiment's name.
       config: the configuration as plain JSON.
       changes: what of `made_with` is different from when the run was begun, a line each.
+
+    Example:
+      >>> import tempfile
+      >>> with tempfile.TemporaryDirectory() as place:
+      ...     with RunFolder.open(f"{place}/run", "vision", {"seed": 0}) as folder:
+      ...         folder.append({"stage": "figures", "seconds": 1.5})
+      ...         folder.write("estimates/cnn.json", "{}")
+      ...         folder.appended(), folder.intact("estimates/cnn.json"), folder.finished
+      ([{'stage': 'figures', 'seconds': 1.5}], True, False)
     """
 
     def __init__(

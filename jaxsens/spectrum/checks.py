@@ -55,6 +55,10 @@ class Check:
       off_diagonal_mass: √(Σ_{U≠V} K̂(U,V)² / Σ K̂(U,V)²), a ratio of Frobenius norms.
       strongest_coupling: (U, V, K̂(U,V)) of the largest off-diagonal entry.
       cross_parity_mass: share of Σ K̂² between sets with different column parities.
+
+    >>> found = check(np.array([[1.0, -1.0], [-1.0, 1.0]]))
+    >>> found.univariate, found.eigenfunctions, found.trace_fraction.tolist()
+    (True, True, [0.0, 1.0])
     """
 
     d: int

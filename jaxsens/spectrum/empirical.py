@@ -140,6 +140,10 @@ class SeedAverage:
       mean: the average.
       stderr: standard error of each entry.
       num_seeds: how many were averaged.
+
+    >>> average = SeedAverage(mean=np.full((1, 1), 2.0), stderr=np.full((1, 1), 0.5), num_seeds=11)
+    >>> [round(end.item(), 3) for end in average.ci()]
+    [0.886, 3.114]
     """
 
     mean: Float[np.ndarray, "n m"]

@@ -31,6 +31,10 @@ class Counterexample:
       values: K of the two pairs.
       coupled: two different sets (U, V) with ⟨χ_U, K χ_V⟩ ≠ 0; None if there are none.
       coupling: ⟨χ_U, K χ_V⟩.
+
+    >>> found = counterexample(Transformer(tokens=2, embed=False), 4)
+    >>> found.inner_product, [str(value) for value in found.values]
+    (4, ['2', '4'])
     """
 
     architecture: Transformer

@@ -62,6 +62,10 @@ class Eigenvalues:
       values: μ_k, k = 0 … d.
       error: |computed − exact| is at most this, if each Ψ is right to a few units in its last
         place.
+
+    >>> mu = Eigenvalues(values=np.array([0.5, 1e-20]), error=np.array([1e-16, 1e-18]))
+    >>> mu.resolved.tolist()
+    [True, False]
     """
 
     values: Float[np.ndarray, " d_plus_1"]

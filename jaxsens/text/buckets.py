@@ -28,6 +28,12 @@ class Bucket:
       example_ids: int64 (n_b,), the index of each sequence in the dataset, increasing.
       tokens: int32 (n_b, L_b), the ids of each, padded at its end.
       lengths: int32 (n_b,), the number of real tokens of each.
+
+    Example:
+      >>> tokens = np.array([[5, 6, PAD_ID], [5, 6, 7]], np.int32)
+      >>> bucket = Bucket(np.array([4, 9]), tokens, lengths=np.array([2, 3], np.int32))
+      >>> len(bucket), bucket.mask.tolist()
+      (2, [[True, True, False], [True, True, True]])
     """
 
     example_ids: Int64[np.ndarray, " n_b"]

@@ -27,7 +27,17 @@ from jaxsens.training.trainer import Trainer
 
 @dataclass(frozen=True)
 class BucketTrainer(Trainer):
-    """A `Trainer` on padded token ids (n, T); `lengths` are those of the buckets."""
+    """A `Trainer` on padded token ids (n, T); `lengths` are those of the buckets.
+
+    Example:
+      >>> from jaxsens.models import LSTM
+      >>> from jaxsens.training import Recipe
+      >>> recipe = Recipe("adam", 0.001, batch_size=2)
+      >>> trainer = BucketTrainer(LSTM(vocab_size=100), recipe, epochs=1, lengths=(4, 8))
+      >>> found = trainer.batches(np.array([3, 8, 2, 5]), np.random.default_rng(0))
+      >>> sorted((sorted(rows.tolist()), length) for rows, length in found)
+      [([0, 2], 4), ([1, 3], 8)]
+    """
 
     lengths: tuple[int, ...] = LENGTHS
 

@@ -238,6 +238,15 @@ def training_identity(trainer: Any, key: jax.Array) -> dict[str, str]:
     Args:
       trainer: a dataclass: model and recipe.
       key: decides initial weights, order and dropout.
+
+    Example:
+      >>> from jaxsens.models import MLP
+      >>> from jaxsens.training import Recipe, Trainer
+      >>> key = jax.random.key(0)
+      >>> one, other = (Trainer(MLP(10), Recipe("adam", lr), epochs=3) for lr in (0.01, 0.02))
+      >>> first, second = training_identity(one, key), training_identity(other, key)
+      >>> [name for name in first if first[name] != second[name]]
+      ['trainer']
     """
     impl = str(jax.random.key_impl(key))
     return {"trainer": digest(trainer), "key": digest(jax.random.key_data(key)), "prng": impl}

@@ -23,7 +23,14 @@ Objective = Callable[[LogitsFn, Array, Array, PRNGKeyArray], Float[Array, ""]]
 
 
 def cross_entropy(logits_fn: LogitsFn, x: Array, y: Array, key: PRNGKeyArray) -> Float[Array, ""]:
-    """Mean cross-entropy with integer labels."""
+    """Mean cross-entropy with integer labels.
+
+    Example:
+      >>> logits_fn = lambda x, key: x
+      >>> x, y = jnp.array([[2.0, 0.0], [0.0, 0.0]]), jnp.array([0, 1])
+      >>> round(float(cross_entropy(logits_fn, x, y, jax.random.key(0))), 4)
+      0.41
+    """
     return _mean_cross_entropy(logits_fn(x, key), y)
 
 
@@ -41,6 +48,17 @@ class SensitivityRegularized:
       perturbation: the window edit.
       strength: weight of the price, in [0, 1] for "convex".
       form: how the two terms are put together.
+
+    Example:
+      >>> from jaxsens import Bits, Flip
+      >>> objective = SensitivityRegularized(Perturbation(Bits(), Flip()), strength=0.25)
+      >>> logits_fn = lambda x, key: 0.5 * x  # a flip moves one of two by 1: MSE 0.5
+      >>> @jax.jit
+      ... def price(*batch):
+      ...     return objective(logits_fn, *batch) - cross_entropy(logits_fn, *batch)
+      >>> x, y = jnp.array([[1.0, -1.0]]), jnp.array([0])
+      >>> round(float(price(x, y, jax.random.key(0))), 4)
+      0.125
     """
 
     perturbation: Perturbation

@@ -26,6 +26,11 @@ class TrainState:
       variables: what `model.apply` takes: "params" and, if the model has them, running statistics.
       opt_state: the optimiser's state.
       epoch: epochs done, an int32 scalar.
+
+    Example:
+      >>> state = TrainState({"params": {"w": jnp.ones(2)}}, opt_state=(), epoch=jnp.int32(0))
+      >>> len(jax.tree.leaves(state))  # w, epoch
+      2
     """
 
     # Untyped, because as a tree it also holds NumPy arrays (saved) or shapes (templates).

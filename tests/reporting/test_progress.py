@@ -58,6 +58,45 @@ def test_steps_tell_how_long_the_rest_takes():
     )
 
 
+def test_a_step_that_lasts_longer_than_expected_is_taken_to_go_on_so():
+    clock = Clock()
+    steps = Steps(["CNN", "ViT"], clock)
+    clock.now += 10
+    steps.begin()
+    clock.now += 5
+    assert steps.seconds_left() == 15  # nothing is known of the ViT: five seconds more than the CNN
+    clock.now += 25
+    steps.moved(0.25)
+    assert steps.seconds_left() == 0.75 * 32
+    steps.moved(1.0)
+    assert steps.seconds_left() == 0
+
+
+@pytest.mark.parametrize("width", [120, 80, 60])
+def test_a_line_of_steps_says_when_all_is_ready_however_wide_the_terminal_is(width):
+    clock = Clock()
+    steps = Steps([f"MLP number {i}" for i in range(9)], clock)
+    clock.now += 100
+    for _ in range(4):
+        steps.begin()
+    text = steps.text(width)
+    assert len(text) <= width
+    assert "now: MLP number 4; " in text
+    assert "all ready in about 8 min, at " in text
+    if width == 60:
+        text = steps.text(20)
+        assert (len(text), text[-1]) == (20, "…")
+
+
+def test_a_line_of_steps_counts_what_is_done_before_what_comes():
+    steps = Steps([f"model {i}" for i in range(5)], Clock())
+    steps.begin()
+    steps.begin()
+    assert steps.text() == "done: model 0, model 1; now: model 2; then: model 3, model 4"
+    assert steps.text(58) == "done: 2; now: model 2; then: model 3, model 4"
+    assert steps.text(30) == "done: 2; now: model 2; then: 2"
+
+
 def test_what_an_earlier_session_did_tells_nothing_of_the_rest():
     clock = Clock()
     steps = Steps(["CNN", "ViT", "MLP"], clock)

@@ -33,6 +33,11 @@ class TextSpec:
       tfds_split: what TensorFlow Datasets calls the validation split.
       archive: the builder of TensorFlow Datasets that knows the addresses of its files.
       archive_files: the files to download; empty if it cannot be downloaded.
+
+    Example:
+      >>> facts = TextSpec("notes", "Notes", 800, 200, ("no", "yes"), first=("text",))
+      >>> facts.num_examples("validation"), facts.usual_folders(), facts.file_stems("train")
+      (200, ('notes',), ('train',))
     """
 
     name: str

@@ -63,6 +63,14 @@ class GPT2(TextModel):
         variance means the same for all text models. GPT-2 itself has no such norm: coordinates of
         its word embeddings start with a standard deviation of 0.02, and noise of variance 15 is two
         hundred times as large.
+
+    Example:
+      >>> import jax
+      >>> model = GPT2(vocab_size=1000)
+      >>> x = jax.ShapeDtypeStruct((1, 8), "int32")
+      >>> shapes = jax.eval_shape(model.init, jax.random.key(0), x)
+      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+      3678208
     """
 
     vocab_size: int

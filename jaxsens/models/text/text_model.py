@@ -27,7 +27,17 @@ Logits = Float[Array, "n C"]
 
 
 class TextModel(nn.Module, abc.ABC):
-    """The seam that all text models have."""
+    """The seam that all text models have.
+
+    Example:
+      >>> import jax
+      >>> from jaxsens.models import LSTM
+      >>> model, tokens = LSTM(vocab_size=100), jnp.ones((1, 8), jnp.int32)
+      >>> variables = jax.eval_shape(model.init, jax.random.key(0), tokens)
+      >>> embed = lambda variables, tokens: model.apply(variables, tokens, method="embed")
+      >>> jax.eval_shape(embed, variables, tokens).shape
+      (1, 8, 256)
+    """
 
     def __call__(self, tokens: Tokens, *, train: bool = False) -> Logits:
         """Logits of padded token ids."""

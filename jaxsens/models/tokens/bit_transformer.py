@@ -88,6 +88,13 @@ class ScratchpadTransformer(nn.Module):
       width: d, of a token.
       layers: of the encoder, and of the decoder.
       heads: per layer.
+
+    Example:
+      >>> model = ScratchpadTransformer(length=8)
+      >>> x = jax.ShapeDtypeStruct((1, 8), "int32")
+      >>> shapes = jax.eval_shape(model.init, jax.random.key(0), x, x)
+      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+      34769
     """
 
     length: int

@@ -108,6 +108,13 @@ class RandomFeatures(nn.Module):
       units: k of every layer; D if None, as in the paper.
       depth: L.
       gain: variance of a weight times its fan-in: 1 for RF, 2 for DRF. It scales φ, nothing else.
+
+    Example:
+      >>> model = RandomFeatures(length=8, width=4)
+      >>> x = jax.ShapeDtypeStruct((1, 8, 4), "float32")
+      >>> shapes = jax.eval_shape(model.init, jax.random.key(0), x)
+      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+      1024
     """
 
     length: int
@@ -144,6 +151,13 @@ class RandomAttentionFeatures(nn.Module):
 
     Attributes:
       scoring: "softmax", or "relu" for ReLU-RAF.
+
+    Example:
+      >>> model = RandomAttentionFeatures()
+      >>> x = jax.ShapeDtypeStruct((1, 8, 4), "float32")
+      >>> shapes = jax.eval_shape(model.init, jax.random.key(0), x)
+      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+      16
     """
 
     scoring: Scoring = "softmax"

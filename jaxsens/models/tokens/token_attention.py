@@ -31,6 +31,13 @@ class TokenAttention(nn.Module):
       length: T.
       width: d, of queries, keys and values; M if None.
       sigma: standard deviation of all initial weights.
+
+    Example:
+      >>> model = TokenAttention(vocabulary=20, length=8)
+      >>> x = jax.ShapeDtypeStruct((1, 8), "int32")
+      >>> shapes = jax.eval_shape(model.init, jax.random.key(0), x)
+      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+      1360
     """
 
     vocabulary: int

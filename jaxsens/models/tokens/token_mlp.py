@@ -22,6 +22,14 @@ class TokenMLP(nn.Module):
       pooling: "flatten", or "sum" over the sequence.
       width: of the hidden layer.
       sigma: standard deviation of all initial weights; biases start at 0.
+
+    Example:
+      >>> import jax
+      >>> model = TokenMLP(vocabulary=20, length=8)
+      >>> x = jax.ShapeDtypeStruct((1, 8), "int32")
+      >>> shapes = jax.eval_shape(model.init, jax.random.key(0), x)
+      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+      10368
     """
 
     vocabulary: int

@@ -7,7 +7,16 @@ from jaxsens.models.layers.basics import batch_norm, conv, gelu, linear
 
 
 class ConvMixer(nn.Module):
-    """The paper's ConvMixer; an incomplete last row or column of patches is left out."""
+    """The paper's ConvMixer; an incomplete last row or column of patches is left out.
+
+    Example:
+      >>> import jax
+      >>> model = ConvMixer(num_classes=10)
+      >>> x = jax.ShapeDtypeStruct((1, 32, 32, 3), "float32")
+      >>> shapes = jax.eval_shape(model.init, jax.random.key(0), x)
+      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+      570634
+    """
 
     num_classes: int
     width: int = 256

@@ -38,7 +38,16 @@ class Transition(nn.Module):
 
 
 class DenseNet(nn.Module):
-    """The paper's DenseNet-121."""
+    """The paper's DenseNet-121.
+
+    Example:
+      >>> import jax
+      >>> model = DenseNet(num_classes=10, blocks=(1, 1))
+      >>> x = jax.ShapeDtypeStruct((1, 32, 32, 3), "float32")
+      >>> shapes = jax.eval_shape(model.init, jax.random.key(0), x)
+      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+      96426
+    """
 
     num_classes: int
     growth: int = 32

@@ -36,6 +36,16 @@ class VisionTransformer(nn.Module, abc.ABC):
     Attributes:
       num_classes: outputs.
       patch: side of a patch in pixels.
+
+    Example:
+      >>> import jax
+      >>> from jaxsens.models import ViTSimple
+      >>> model = ViTSimple(num_classes=10)
+      >>> x = jax.ShapeDtypeStruct((1, 32, 32, 3), "float32")
+      >>> variables = jax.eval_shape(model.init, jax.random.key(0), x)
+      >>> embed = lambda variables, x: model.apply(variables, x, method="embed")
+      >>> jax.eval_shape(embed, variables, x).shape  # 8 × 8 patches
+      (1, 64, 64)
     """
 
     num_classes: int

@@ -48,7 +48,16 @@ class Attention(nn.Module):
 
 
 class ViTSimple(VisionTransformer):
-    """The paper's ViT-simple: a token sees its own patch alone."""
+    """The paper's ViT-simple: a token sees its own patch alone.
+
+    Example:
+      >>> import jax
+      >>> model = ViTSimple(num_classes=10)
+      >>> x = jax.ShapeDtypeStruct((1, 32, 32, 3), "float32")
+      >>> shapes = jax.eval_shape(model.init, jax.random.key(0), x)
+      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+      1975210
+    """
 
     patch: int = 4
     depth: int = 6
