@@ -7,6 +7,7 @@ recorded run. Nothing on them is typed by hand.
 """
 
 import dataclasses
+import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 from PIL import Image
 
 from jaxsens.core.files import write_atomic
+from jaxsens.reporting.plain_json import dumps
 from jaxsens.reporting.report import duration
 from jaxsens.reporting.results import FEW_SENTENCES, Claim, Figure, Results, Table
 
@@ -29,29 +31,73 @@ GENERATED = "<!-- Made by `make results` from experiments/*/recorded/*.json; do 
 
 
 @dataclasses.dataclass(frozen=True)
+class Changed:
+    """Claims with another verdict than in the record before.
+
+    Attributes:
+      commit: the one that made the record before.
+      held: whether each of them held there, by its statement.
+    """
+
+    commit: str
+    held: dict[str, bool]
+
+
+@dataclasses.dataclass(frozen=True)
 class RecordedRun:
-    """A recorded run: its label, such as "small-cifar10", and its results."""
+    """A recorded run.
+
+    Attributes:
+      label: such as "small-cifar10".
+      results: its results.
+      changed: what changed since the record before, if anything.
+    """
 
     label: str
     results: Results
+    changed: Changed | None = None
+
+    @classmethod
+    def read(cls, file: Path) -> "RecordedRun":
+        """The run that a file records."""
+        fields = json.loads(file.read_text("utf-8"))
+        changed = fields.pop("changed", None)
+        return cls(
+            file.stem,
+            Results.from_json(json.dumps(fields)),
+            Changed(**changed) if changed else None,
+        )
+
+    def write(self, folder: Path) -> Path:
+        """Writes the file that records the run."""
+        target = folder / f"{self.label}.json"
+        fields = json.loads(self.results.to_json())
+        if self.changed:
+            fields["changed"] = dataclasses.asdict(self.changed)
+        write_atomic(target, dumps(fields, str(target), indent=2) + "\n")
+        return target
 
 
 class NotRecordableError(ValueError):
     """The run cannot be published; the message says why."""
 
 
-def record(run: Path, experiments: Path) -> Path:
+def record(run: Path, experiments: Path, instead_of: str | None = None) -> Path:
     """Copies the results of a finished run to where recorded runs lie.
+
+    Which claims have another verdict than in the record that this one replaces is kept with it.
 
     Args:
       run: its folder.
       experiments: the folder of all experiments.
+      instead_of: the label of the record that it replaces; default its own.
 
     Returns:
       The new file.
 
     Raises:
-      NotRecordableError: the run is not finished, or does not say which commit or command made it.
+      NotRecordableError: the run is not finished, or does not say which commit or command made it,
+        or there is no record that it could replace.
     """
     file = run / "results.json"
     if not file.exists():
@@ -69,9 +115,26 @@ def record(run: Path, experiments: Path) -> Path:
         results = dataclasses.replace(results, values={})
     folder = experiments / results.experiment / "recorded"
     folder.mkdir(exist_ok=True)
-    target = folder / f"{label_of(results.command)}.json"
-    write_atomic(target, results.to_json())
+    label = label_of(results.command)
+    before = folder / f"{instead_of or label}.json"
+    if instead_of and not before.exists():
+        raise NotRecordableError(f"{before} does not exist, and so cannot be replaced")
+    changed = _changed(RecordedRun.read(before), results) if before.exists() else None
+    target = RecordedRun(label, results, changed).write(folder)
+    if before != target:
+        before.unlink(missing_ok=True)
     return target
+
+
+def _changed(before: RecordedRun, results: Results) -> Changed | None:
+    """The claims of both that have another verdict now."""
+    held = {claim.statement: claim.holds for claim in before.results.claims}
+    other = {
+        claim.statement: held[claim.statement]
+        for claim in results.claims
+        if held.get(claim.statement, claim.holds) != claim.holds
+    }
+    return Changed(before.results.environment["commit"], other) if other else None
 
 
 def keep_figures(run: Path, figures: Path) -> list[Path]:
@@ -103,12 +166,12 @@ def keep_figures(run: Path, figures: Path) -> list[Path]:
 
 
 def label_of(command: str) -> str:
-    """A short name for a run: its preset, and the values of the other flags.
+    """A short name for a run: its preset, and the values of the other flags; a number's flag too.
 
     >>> label_of("python -m jaxsens.run --exp vision --preset small --dataset cifar10 --no-reduced")
     'small-cifar10-no-reduced'
-    >>> label_of("python -m jaxsens.run --exp vision")
-    'quick'
+    >>> label_of("python -m jaxsens.run --exp vision --seeds 5")
+    'quick-seeds_5'
     """
     flags: list[list[str]] = []
     for word in shlex.split(command)[3:]:
@@ -116,11 +179,16 @@ def label_of(command: str) -> str:
             flags.append([word])
         else:
             flags[-1].append(word)
-    values = {flag: given or [flag.removeprefix("--")] for flag, *given in flags}
+    values = {flag: _parts_of(flag.removeprefix("--"), given) for flag, *given in flags}
     del values["--exp"]
     preset = values.pop("--preset", ["quick"])
     parts = [*preset, *(value for given in values.values() for value in given)]
     return "-".join(re.sub(r"[^\w.-]+", "_", part) for part in parts)
+
+
+def _parts_of(flag: str, given: Sequence[str]) -> Sequence[str]:
+    is_number = re.compile(r"-?\d+(\.\d+)?").fullmatch
+    return [f"{flag}_{value}" if is_number(value) else value for value in given] or [flag]
 
 
 def load(experiments: Path) -> dict[str, list[RecordedRun]]:
@@ -131,8 +199,7 @@ def load(experiments: Path) -> dict[str, list[RecordedRun]]:
     """
     found: dict[str, list[RecordedRun]] = {}
     for file in sorted(experiments.glob("*/recorded/*.json")):
-        run = RecordedRun(file.stem, Results.from_json(file.read_text("utf-8")))
-        found.setdefault(file.parents[1].name, []).append(run)
+        found.setdefault(file.parents[1].name, []).append(RecordedRun.read(file))
     return found
 
 
@@ -166,7 +233,7 @@ def _claims_page(recorded: Mapping[str, Sequence[RecordedRun]]) -> str:
             link = f"[{heading}](#{heading.replace(',', '').replace('.', '').replace(' ', '-')})"
             overview.append((link, str(holds), str(len(claims) - holds), commit))
             about = f"{run.results.title}. The numbers are on [its page]({name}.md)."
-            parts += [f"## {heading}", about, _claims_table(claims)]
+            parts += [f"## {heading}", about, _claims_table(run)]
     holds, fails = (sum(int(row[i]) for row in overview) for i in (1, 2))
     return _page(
         "Every claim of every recorded run",
@@ -183,18 +250,18 @@ def _claims_page(recorded: Mapping[str, Sequence[RecordedRun]]) -> str:
     )
 
 
-def _claims_table(claims: Iterable[Claim]) -> str:
+def _claims_table(run: RecordedRun) -> str:
     rows = [
         (
             claim.statement,
-            _verdict(claim),
+            _verdict(claim, run.changed),
             claim.paper,
             claim.measured,
             interval_text(claim),
             _or_dash(claim.num_examples),
             _or_dash(claim.num_seeds),
         )
-        for claim in claims
+        for claim in run.results.claims
     ]
     columns = ("claim", "verdict", "paper", "measured here", "interval of what decides")
     numeric = [False] * len(columns) + [True, True]
@@ -218,7 +285,8 @@ def _run_parts(run: RecordedRun, name: str, figures: Path | None) -> Iterable[st
     for table in results.tables:
         yield _table(table)
     rows = [
-        (claim.statement, _verdict(claim), claim.paper, claim.measured) for claim in results.claims
+        (claim.statement, _verdict(claim, run.changed), claim.paper, claim.measured)
+        for claim in results.claims
     ]
     yield _as_claims(markdown_table(("claim", "verdict", "paper", "measured here"), rows))
     folder = Path(name) / run.label
@@ -276,8 +344,12 @@ def interval_text(claim: Claim) -> str:
     return f"{claim.decided_by}: {ends}" if claim.decided_by else ends
 
 
-def _verdict(claim: Claim) -> str:
-    return "holds" if claim.holds else "**does not hold**"
+def _verdict(claim: Claim, changed: Changed | None) -> str:
+    verdict = "holds" if claim.holds else "**does not hold**"
+    if changed is None or claim.statement not in changed.held:
+        return verdict
+    before = "held" if changed.held[claim.statement] else "did not hold"
+    return f"{verdict}; {before} in the record before ({changed.commit})"
 
 
 def _or_dash(number: int | None) -> str:

@@ -91,6 +91,38 @@ def test_figures_are_kept_small_and_shown_with_their_captions(checkout):
     assert [file.name for file in kept[0].parent.iterdir()] == ["a.png"]
 
 
+def test_a_claim_with_another_verdict_than_before_is_shown_as_changed(checkout):
+    record.main([finished(checkout)], checkout)
+    claims = [dataclasses.replace(RESULTS.claims[0], holds=False), RESULTS.claims[1]]
+    later = {"claims": tuple(claims), "environment": RESULTS.environment | {"commit": "def5678"}}
+    assert record.main([finished(checkout, **later)], checkout) == 0
+    folder = checkout / "docs" / "results"
+    for page in ("README.md", "vision.md"):
+        shown = (folder / page).read_text()
+        assert "| a < b | **does not hold**; held in the record before (abc1234) |" in shown
+        assert "| c < d | **does not hold** |" in shown
+    # Recorded once more, it has changed nothing.
+    record.main([finished(checkout, **later)], checkout)
+    assert "before" not in (folder / "vision.md").read_text()
+
+
+def test_a_record_may_take_the_place_of_another(checkout, capsys):
+    record.main([finished(checkout)], checkout)
+    figures = checkout / "docs" / "results" / "figures" / "vision"
+    assert [each.name for each in figures.iterdir()] == ["small-mnist"]
+    claims = (dataclasses.replace(RESULTS.claims[1], holds=True),)
+    command = f"{RESULTS.command} --seeds 5"
+    run = finished(checkout, command=command, claims=claims)
+    assert record.main([run, "--instead-of", "small-mnist"], checkout) == 0
+    recorded_runs = checkout / "experiments" / "vision" / "recorded"
+    assert [file.name for file in recorded_runs.iterdir()] == ["small-mnist-seeds_5.json"]
+    assert [each.name for each in figures.iterdir()] == ["small-mnist-seeds_5"]
+    page = (checkout / "docs" / "results" / "vision.md").read_text()
+    assert "| c < d | holds; did not hold in the record before (abc1234) |" in page
+    assert record.main([run, "--instead-of", "quick"], checkout) == 2
+    assert "quick.json does not exist" in capsys.readouterr().err
+
+
 def test_long_values_stay_in_the_run_folder(checkout):
     record.main([finished(checkout, values={"a": [0.25] * 30_000})], checkout)
     (file,) = (checkout / "experiments" / "vision" / "recorded").iterdir()
@@ -137,7 +169,7 @@ def test_pages_of_the_repository_say_what_its_data_says():
 
 @pytest.mark.parametrize("file", sorted(ROOT.glob("experiments/*/recorded/*.json")), ids=str)
 def test_the_command_of_a_recorded_run_gives_its_config(file):
-    results = Results.from_json(file.read_text("utf-8"))
+    results = recorded.RecordedRun.read(file).results
     assert file.parents[1].name == results.experiment
     assert file.stem == recorded.label_of(results.command)
     given = flags.split(shlex.split(results.command)[3:])
