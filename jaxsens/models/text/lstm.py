@@ -3,7 +3,8 @@
     i, f, g, o = W x_t + b + U h_{t-1} + c,     c_t = σ(f) c_{t-1} + σ(i) tanh(g),
     h_t = σ(o) tanh(c_t)
 
-A layer's input products W x_t are computed for all t at once; only U h_{t-1} waits for its turn.
+A layer's input products W x_t are computed for all t at once; only U h_{t-1} waits for its turn. So
+is the gradient of U.
 """
 
 import flax.linen as nn
@@ -22,6 +23,81 @@ def _words_init(key, shape, dtype=jnp.float32, out_sharding=None):
     return jax.random.normal(key, shape, dtype).at[PAD_ID].set(0)
 
 
+#: Of all steps, W x_t + b + c (G = 4e) and hidden states; and U.
+Gates = Float[Array, "T n G"]
+States = Float[Array, "T n e"]
+Recurrent = Float[Array, "e G"]
+
+
+@jax.custom_vjp
+def _recurrence(gates: Gates, recurrent: Recurrent) -> States:
+    """The hidden state after every step."""
+    _, hidden = lax.scan(lambda *now: _step(recurrent, *now)[:2], _zeros(gates), gates)
+    return hidden
+
+
+def _step(recurrent, state, gates):
+    hidden, cell = state
+    # σ(x) = (1 + tanh(x/2)) / 2: one function for all four gates takes half the time.
+    bent = jnp.tanh((gates + hidden @ recurrent) * _scale(gates))
+    i, f, g, o = _opened(bent)
+    cell = f * cell + i * g
+    hidden = o * jnp.tanh(cell)
+    return (hidden, cell), hidden, (hidden, cell, bent)
+
+
+def _scale(gates: Float[Array, "n G"]) -> Float[Array, "1 G"]:
+    factors = jnp.asarray([0.5, 0.5, 1.0, 0.5], gates.dtype)
+    return jnp.repeat(factors, gates.shape[-1] // 4)[None]
+
+
+def _opened(bent: Float[Array, "n G"]) -> list[Float[Array, "n e"]]:
+    """i, f, g and o."""
+    i, f, _, o = jnp.split(0.5 + 0.5 * bent, 4, axis=-1)
+    return [i, f, jnp.split(bent, 4, axis=-1)[2], o]
+
+
+def _zeros(gates: Gates) -> tuple[Float[Array, "n e"], Float[Array, "n e"]]:
+    zero = jnp.zeros((gates.shape[1], gates.shape[2] // 4), gates.dtype)
+    return zero, zero
+
+
+def _forward(gates, recurrent):
+    def step(state, gates):
+        state, _, kept = _step(recurrent, state, gates)
+        return state, kept
+
+    _, kept = lax.scan(step, _zeros(gates), gates)
+    return kept[0], (recurrent, *kept)
+
+
+def _backward(saved, grad):
+    """U's gradient is one product over all steps; JAX's own would add up one for each step."""
+    recurrent, hidden, cells, bent = saved
+    zeros = jnp.zeros_like(hidden[:1])
+    cells_before = jnp.concatenate([zeros, cells[:-1]])
+    hidden_before = jnp.concatenate([zeros, hidden[:-1]])
+
+    def step(state, now):
+        grad_hidden, grad_cell = state
+        grad, cell, cell_before, bent = now
+        i, f, g, o = _opened(bent)
+        grad_hidden, bent_cell = grad_hidden + grad, jnp.tanh(cell)
+        grad_cell = grad_cell + grad_hidden * o * (1 - bent_cell**2)
+        of_gates = (grad_cell * g, grad_cell * cell_before, grad_cell * i, grad_hidden * bent_cell)
+        # i = (1 + tanh(x/2)) / 2 has the slope (1 - tanh²(x/2)) / 4, and so have f and o.
+        grad_gates = jnp.concatenate(of_gates, axis=-1) * (1 - bent**2) * _scale(bent) ** 2
+        return (grad_gates @ recurrent.T, grad_cell * f), grad_gates
+
+    _, grad_gates = lax.scan(
+        step, (zeros[0], zeros[0]), (grad, cells, cells_before, bent), reverse=True
+    )
+    return grad_gates, jnp.einsum("tne,tng->eg", hidden_before, grad_gates)
+
+
+_recurrence.defvjp(_forward, _backward)
+
+
 class LSTMLayer(nn.Module):
     """One layer over time, from the zero state; gates in the order i, f, g, o."""
 
@@ -35,20 +111,7 @@ class LSTMLayer(nn.Module):
         recurrent = self.param("recurrent", init, (self.width, 4 * self.width))
         # A second bias says nothing new, but the paper's model has it, and it is trained.
         gates = gates + self.param("recurrent_bias", init, (4 * self.width,))[None, None]
-
-        def step(state, gates):
-            hidden, cell = state
-            # σ(x) = (1 + tanh(x/2)) / 2: one function for all four gates takes half the time.
-            bent = jnp.tanh((gates + hidden @ recurrent) * scale)
-            i, f, _, o = jnp.split(0.5 + 0.5 * bent, 4, axis=-1)
-            cell = f * cell + i * jnp.split(bent, 4, axis=-1)[2]
-            hidden = o * jnp.tanh(cell)
-            return (hidden, cell), hidden
-
-        scale = jnp.repeat(jnp.asarray([0.5, 0.5, 1.0, 0.5], x.dtype), self.width)[None]
-        zero = jnp.zeros((len(x), self.width), x.dtype)
-        _, hidden = lax.scan(step, (zero, zero), jnp.swapaxes(gates, 0, 1))
-        return jnp.swapaxes(hidden, 0, 1)
+        return jnp.swapaxes(_recurrence(jnp.swapaxes(gates, 0, 1), recurrent), 0, 1)
 
 
 class LSTM(TextModel):
