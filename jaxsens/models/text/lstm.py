@@ -3,8 +3,8 @@
     i, f, g, o = W x_t + b + U h_{t-1} + c,     c_t = σ(f) c_{t-1} + σ(i) tanh(g),
     h_t = σ(o) tanh(c_t)
 
-A layer's input products W x_t are computed for all t at once; only U h_{t-1} waits for its turn. The
-gradient of U is one product of all t too.
+A layer's input products W x_t are computed for all t at once; only U h_{t-1} waits for its turn.
+The gradient of U is one product of all t too.
 """
 
 import flax.linen as nn
