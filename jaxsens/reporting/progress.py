@@ -201,13 +201,16 @@ def _listed(what: str, names: list[str], most: int) -> str:
 
     >>> [_listed("done", ["a", "b", "c", "d", "e"], most) for most in (3, 0)]
     ['done: a, b, c and 2 more', 'done: 5']
+    >>> _listed("then", ["CNN, seed 1", "ViT, seed 1"], 3)
+    'then: CNN, seed 1 / ViT, seed 1'
     """
     if not names:
         return ""
     if not most:
         return f"{what}: {len(names)}"
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{what}: {', '.join(names[:most])}{more}"
+    between = " / " if any("," in name for name in names) else ", "
+    return f"{what}: {between.join(names[:most])}{more}"
 
 
 def _rounded(seconds: float) -> str:
