@@ -148,7 +148,8 @@ def run(config: Config, loaded: Loaded, folder: RunFolder) -> Findings:
 
 
 def _measure(config: Config, subject: Subject) -> SensitivityEstimate:
-    unit = "examples" if config.tolerance is None else "draws"
+    # To a tolerance draws are counted, or examples if those do not suffice.
+    unit = "examples" if config.tolerance is None else ""
     with failures.of_usage(), Bar(f"{subject.model.label}: measuring", unit) as bar:
 
         def moved(done: int, total: int, mean: float) -> None:

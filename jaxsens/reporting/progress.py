@@ -28,7 +28,7 @@ class Bar:
 
     Args:
       label: what is going on.
-      unit: what is counted.
+      unit: what is counted; empty if that is not always the same.
       total: how many there are, if known.
       done: how many were done before, for a run that resumes.
 
@@ -39,7 +39,7 @@ class Bar:
     """
 
     def __init__(self, label: str, unit: str, total: int | None = None, done: int = 0) -> None:
-        self._bar = TerminalLine(desc=label, unit=f" {unit}", total=total, initial=done)
+        self._bar = TerminalLine(desc=label, unit=f" {unit}".rstrip(), total=total, initial=done)
 
     def update(self, done: int, total: int, note: str) -> None:
         """Moves the bar to `done` of `total`."""
