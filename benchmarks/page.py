@@ -144,7 +144,11 @@ def training_table() -> str:
         for name in TRAINED_BY
         if name != "torch"
     ]
-    columns = (*_methods(tuple(TRAINED_BY)), Column("against the best torch", "against"), *costs)
+    columns = (
+        *_methods(tuple(TRAINED_BY)),
+        Column("against the best torch", "against", lambda text: text),
+        *costs,
+    )
     return markdown_table(columns, list(rows.values()))
 
 

@@ -39,7 +39,8 @@ def measure(
     if spec.noise_on != "patch":
         of_tokens = measured_tokens(spec, variables, x, Gaussian(variance=config.variance))
         model, given, inputs, noise = of_tokens
-    with Bar(f"{spec.label}: measuring", "examples" if final else "draws") as bar:
+    # To a tolerance draws are counted, or examples if those do not suffice.
+    with Bar(f"{spec.label}: measuring", "examples" if final else "") as bar:
         return jaxsens.sensitivity(
             model,
             given,

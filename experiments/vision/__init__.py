@@ -142,9 +142,10 @@ def run(config: Config, images: Images, folder: RunFolder) -> Findings:
     write_patch_maps(config, images, specs, estimates, folder)
     return Findings(
         title=f"Sensitivity to one patch: {data.spec(config.dataset).title}",
-        summary=f"Of {', '.join(spec.label for spec in specs)}, {least.label} is the least "
-        f"sensitive: a random change of one {config.patch}×{config.patch} patch changes its "
-        f"prediction in {means[least.name]:.1%} of the draws.",
+        # Whether it is less sensitive than the others is for the claims, with their intervals.
+        summary=f"Of {', '.join(spec.label for spec in specs)}, {least.label} has the lowest "
+        f"sensitivity measured: a random change of one {config.patch}×{config.patch} patch "
+        f"changes its prediction in {means[least.name]:.1%} of the draws.",
         claims=(
             *grouped(
                 "Which model is less sensitive",

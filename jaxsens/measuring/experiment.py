@@ -28,7 +28,7 @@ from jaxsens.measuring.models import Model, load_models
 from jaxsens.measuring.words import EDITS, GRIDS, made_of
 from jaxsens.perturbations import Perturbation
 from jaxsens.reporting.cached import cached_estimate_stage
-from jaxsens.reporting.progress import Bar, steps
+from jaxsens.reporting.progress import Bar, step_moved, steps
 from jaxsens.reporting.results import Findings
 from jaxsens.reporting.run_folder import RunFolder
 
@@ -148,12 +148,16 @@ def run(config: Config, loaded: Loaded, folder: RunFolder) -> Findings:
 
 
 def _measure(config: Config, subject: Subject) -> SensitivityEstimate:
-    unit = "examples" if config.tolerance is None else "draws"
+    # To a tolerance draws are counted, or examples if those do not suffice.
+    unit = "examples" if config.tolerance is None else ""
     with failures.of_usage(), Bar(f"{subject.model.label}: measuring", unit) as bar:
+
+        def moved(done: int, total: int, mean: float) -> None:
+            bar.measured(done, total, mean)
+            step_moved(done, total)
+
         return measurement.sensitivity(
-            **_arguments(config, subject),
-            tolerance=config.tolerance,
-            progress=bar.measured,
+            **_arguments(config, subject), tolerance=config.tolerance, progress=moved
         )
 
 

@@ -28,7 +28,7 @@ class Bar:
 
     Args:
       label: what is going on.
-      unit: what is counted.
+      unit: what is counted; empty if that is not always the same.
       total: how many there are, if known.
       done: how many were done before, for a run that resumes.
 
@@ -39,7 +39,7 @@ class Bar:
     """
 
     def __init__(self, label: str, unit: str, total: int | None = None, done: int = 0) -> None:
-        self._bar = TerminalLine(desc=label, unit=f" {unit}", total=total, initial=done)
+        self._bar = TerminalLine(desc=label, unit=f" {unit}".rstrip(), total=total, initial=done)
 
     def update(self, done: int, total: int, note: str) -> None:
         """Moves the bar to `done` of `total`."""
@@ -201,13 +201,16 @@ def _listed(what: str, names: list[str], most: int) -> str:
 
     >>> [_listed("done", ["a", "b", "c", "d", "e"], most) for most in (3, 0)]
     ['done: a, b, c and 2 more', 'done: 5']
+    >>> _listed("then", ["CNN, seed 1", "ViT, seed 1"], 3)
+    'then: CNN, seed 1 / ViT, seed 1'
     """
     if not names:
         return ""
     if not most:
         return f"{what}: {len(names)}"
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{what}: {', '.join(names[:most])}{more}"
+    between = " / " if any("," in name for name in names) else ", "
+    return f"{what}: {between.join(names[:most])}{more}"
 
 
 def _rounded(seconds: float) -> str:

@@ -293,7 +293,8 @@ def _run_parts(run: RecordedRun, name: str, figures: Path | None) -> Iterable[st
     shown = [f for f in results.figures if figures and (figures / folder / _file(f)).exists()]
     for number, figure in enumerate(shown, 1):
         path = (Path("figures") / folder / _file(figure)).as_posix()
-        yield f"![Figure {number} of this run; its caption is below]({path})"
+        # A link to itself: panels side by side are too small on a phone.
+        yield f"[![Figure {number} of this run; its caption is below]({path})]({path})"
         yield f"**Figure {number}.** {figure.caption}"
 
 

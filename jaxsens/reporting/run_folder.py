@@ -67,7 +67,7 @@ class RunLostError(RuntimeError):
 
 
 class RunFolder:
-    """A run folder that this process holds alone; see the module's docstring for its files.
+    """A run folder that this process holds alone; "Where things are" lists its files.
 
     Attributes:
       path: the folder.

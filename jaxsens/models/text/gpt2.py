@@ -69,7 +69,7 @@ class GPT2(TextModel):
       >>> model = GPT2(vocab_size=1000)
       >>> x = jax.ShapeDtypeStruct((1, 8), "int32")
       >>> shapes = jax.eval_shape(model.init, jax.random.key(0), x)
-      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))  # weights
       3678208
     """
 

@@ -46,7 +46,7 @@ class BareTransformer(nn.Module):
       >>> model = BareTransformer(vocab_size=114)
       >>> x = jax.ShapeDtypeStruct((1, 3), "int32")
       >>> shapes = jax.eval_shape(model.init, jax.random.key(0), x)
-      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))  # weights
       227442
     """
 

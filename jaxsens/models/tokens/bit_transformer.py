@@ -93,7 +93,7 @@ class ScratchpadTransformer(nn.Module):
       >>> model = ScratchpadTransformer(length=8)
       >>> x = jax.ShapeDtypeStruct((1, 8), "int32")
       >>> shapes = jax.eval_shape(model.init, jax.random.key(0), x, x)
-      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))  # weights
       34769
     """
 

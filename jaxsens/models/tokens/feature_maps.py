@@ -113,7 +113,7 @@ class RandomFeatures(nn.Module):
       >>> model = RandomFeatures(length=8, width=4)
       >>> x = jax.ShapeDtypeStruct((1, 8, 4), "float32")
       >>> shapes = jax.eval_shape(model.init, jax.random.key(0), x)
-      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))  # weights
       1024
     """
 
@@ -156,7 +156,7 @@ class RandomAttentionFeatures(nn.Module):
       >>> model = RandomAttentionFeatures()
       >>> x = jax.ShapeDtypeStruct((1, 8, 4), "float32")
       >>> shapes = jax.eval_shape(model.init, jax.random.key(0), x)
-      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))  # weights
       16
     """
 

@@ -36,7 +36,7 @@ class TokenAttention(nn.Module):
       >>> model = TokenAttention(vocabulary=20, length=8)
       >>> x = jax.ShapeDtypeStruct((1, 8), "int32")
       >>> shapes = jax.eval_shape(model.init, jax.random.key(0), x)
-      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))  # weights
       1360
     """
 

@@ -14,7 +14,7 @@ class ConvMixer(nn.Module):
       >>> model = ConvMixer(num_classes=10)
       >>> x = jax.ShapeDtypeStruct((1, 32, 32, 3), "float32")
       >>> shapes = jax.eval_shape(model.init, jax.random.key(0), x)
-      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+      >>> sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))  # weights
       570634
     """
 
