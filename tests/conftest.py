@@ -38,6 +38,11 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
+# The matrices of tests are small: a second thread of BLAS would only wait for work, and take the
+# time of the other worker while it does.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Looking for garbage among what is imported, which all stays, would be a fifth of collecting.
+gc.set_threshold(50_000, 20, 100)
 
 import jaxtyping  # noqa: E402
 from beartype import BeartypeConf, beartype  # noqa: E402
@@ -165,20 +170,38 @@ _LONGEST = (
 )
 
 
+def _with_room(function, *args, **kwargs):
+    return function(*args, **kwargs)
+
+
+# Python maps its stack in pieces of 16 KiB, and unmaps one as soon as the function returns that
+# began it. Tracing crosses such a border all the time: 140,000 mappings in one test of 3 s, and two
+# thirds of its time in the kernel. A function that asks for half a MiB gets a piece of one MiB, and
+# what it calls has the other half.
+_with_room.__code__ = _with_room.__code__.replace(co_stacksize=1 << 16)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    if hasattr(config, "_has_room"):
+        return None
+    config._has_room = True
+    return _with_room(config.hook.pytest_cmdline_main, config=config)
+
+
 def pytest_collection_modifyitems(items):
     places = {name: place for place, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
 
 
 def pytest_collection_finish():
-    """What is imported by now stays: looking for garbage passes over it, and looks less often."""
+    """What is imported by now stays: looking for garbage passes over it."""
     if importlib.util.find_spec("trio"):
         # Selenium brings trio, which tells Hypothesis of a generator when that is imported; were it
         # frozen by then, Hypothesis would not find who refers to it and warn.
         import hypothesis  # noqa: F401
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
 
 
 @pytest.fixture(scope="session")
