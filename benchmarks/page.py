@@ -152,6 +152,19 @@ def training_table() -> str:
     return markdown_table(columns, list(rows.values()))
 
 
+def training_line() -> str:
+    """How many models are trained no slower than by the fastest PyTorch, and which are not."""
+    rows = read("training")["tables"]["Against the fastest PyTorch"]
+    short = [
+        f"`{row['model']}` ({row['ratio']:.2f}×)" for row in rows if row["verdict"] != "reached"
+    ]
+    line = (
+        f"The goal, no slower than the fastest PyTorch, is reached for {len(rows) - len(short)} of "
+        f"{len(rows)} models."
+    )
+    return f"{line} **Missed:** {', '.join(short)}." if short else line
+
+
 def scaling_table() -> str:
     """How the cost of each method grows along each axis."""
     grown = [row for row in read("scaling")["rows"] if "growth" in row]
@@ -218,10 +231,13 @@ TABLES: dict[str, Callable[[], str]] = {
     },
     "headline": headline_table,
     "targets": targets_line,
+    "training_goal": training_line,
     "runs": runs_table,
 }
 #: The data of those that have no file of their name.
-SOURCES = dict.fromkeys(("headline", "targets", "runs"), "sensitivity")
+SOURCES = dict.fromkeys(("headline", "targets", "runs"), "sensitivity") | {
+    "training_goal": "training"
+}
 
 
 def table(name: str) -> str:
