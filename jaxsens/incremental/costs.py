@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from jax.extend.core import Literal
 
 from jaxsens.core.jaxprs import bytes_of, output_bytes
+from jaxsens.core.tracing import as_shapes
 from jaxsens.incremental import flops
 from jaxsens.incremental.program import (
     CleanValues,
     Program,
-    as_shapes,
     count_whole_pass,
     in_position_groups,
     make_program,

@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 from jaxsens.core import runtime
 from jaxsens.core.jaxprs import bytes_of
 from jaxsens.core.runtime import REPLICATED, SPLIT
+from jaxsens.measurement.arguments import shapes
 from jaxsens.measurement.batching import BatchPlan
 from jaxsens.measurement.jobs import Context, MeasurementSpec
 from jaxsens.measurement.program_parts import EditsByReuse, over_groups
@@ -76,7 +77,7 @@ def device_totals(spec, plan, platform, params, x, context, examples, probes, nu
     num_positions = spec.perturbation.num_positions(x.shape[1:])
     nothing = [jnp.zeros((plan.chunk, num_positions), jnp.float32)]
     if plan.num_position_groups:
-        output = jax.eval_shape(spec.apply_fn, params, x, *context)
+        output = jax.eval_shape(spec.model, params, *shapes((x, *context), 1))
         entries = jax.eval_shape(entries_of, output).shape[1:]
         nothing.append(jnp.zeros((plan.chunk, probes.shape[1], *entries), jnp.float32))
     return over_groups(
@@ -94,7 +95,7 @@ def _group_totals(spec, block, params, x, context, examples, _, key, pool):
     num_positions = spec.perturbation.num_positions(x.shape[1:])
     num_pairs = num_positions * samples
     repeated = jax.tree.map(lambda values: jnp.repeat(values, block, axis=0), context)
-    output = jax.eval_shape(spec.apply_fn, params, x, *context)
+    output = jax.eval_shape(spec.model, params, x, *context)
     one_input, one_output = (bytes_of(each) // g for each in (x, output))
     is_clean_apart = -(-(num_pairs + 1) // block) * one_output > one_input
 
@@ -108,7 +109,7 @@ def _group_totals(spec, block, params, x, context, examples, _, key, pool):
             return jax.vmap(of_pair)(pairs)
 
         inputs = jax.vmap(edited)(x, examples)
-        outputs = spec.apply_fn(params, inputs.reshape(g * block, *x.shape[1:]), *repeated)
+        outputs = spec.model(params, inputs.reshape(g * block, *x.shape[1:]), *repeated)
         return outputs.reshape(g, block, *output.shape[1:])
 
     def changes_of(clean, outputs):
@@ -120,7 +121,7 @@ def _group_totals(spec, block, params, x, context, examples, _, key, pool):
         return by_block.reshape(g, -1, *by_block.shape[3:])
 
     if is_clean_apart:
-        clean = spec.apply_fn(params, x, *context)
+        clean = spec.model(params, x, *context)
         changes = in_blocks(lambda pairs: changes_of(clean, block_outputs(pairs)), num_pairs)
     else:
         outputs = in_blocks(block_outputs, num_pairs + 1)

@@ -83,10 +83,10 @@ def _by_whole_passes(spec, plan, params, x, context, examples, draws, counts, nu
         some_x, some_context = jax.tree.map(
             lambda a: lax.dynamic_slice_in_dim(a, start, group), (x, context)
         )
-        new = spec.apply_fn(params, some_x, *some_context)
+        new = spec.model(params, some_x, *some_context)
         return lax.dynamic_update_slice_in_dim(outputs, new, start, axis=0)
 
-    output = jax.eval_shape(spec.apply_fn, params, x, *context)
+    output = jax.eval_shape(spec.model, params, x, *context)
     num_groups = (num_valid[0] + group - 1) // group
     nothing = jnp.zeros(output.shape, output.dtype)
     clean = lax.fori_loop(0, num_groups, add_clean, nothing)
@@ -101,7 +101,7 @@ def _by_whole_passes(spec, plan, params, x, context, examples, draws, counts, nu
         slots = inside // most
         of_block = jnp.concatenate([examples[slots][:, None], flat[inside]], axis=1)
         edited = spec.edited_inputs(key, x[slots], of_block, pool)
-        outputs = spec.apply_fn(params, edited, *jax.tree.map(lambda a: a[slots], context))
+        outputs = spec.model(params, edited, *jax.tree.map(lambda a: a[slots], context))
         new = jax.vmap(spec.change)(clean[slots], outputs)
         return changes.at[at].set(new, mode="drop")
 
@@ -117,7 +117,7 @@ def _by_reuse(
     c, most = draws.shape[:2]
     group, block = plan.group, plan.block
     edits = EditsByReuse.of(spec, plan, platform, params, x, context)
-    output = jax.eval_shape(spec.apply_fn, params, x, *context)
+    output = jax.eval_shape(spec.model, params, x, *context)
     entries = jax.eval_shape(entries_of, output).shape[1]
 
     def of_group(x, context, examples, draws, counts):

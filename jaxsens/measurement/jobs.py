@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens.core import runtime
 from jaxsens.core.runtime import REPLICATED
+from jaxsens.core.tracing import traced_once
 from jaxsens.measurement.batching import (
     BatchPlan,
     make_draw_plan,
@@ -60,6 +61,11 @@ class MeasurementSpec:
     metric: Metric
     num_samples: int
     exact: bool
+
+    @property
+    def model(self) -> ApplyFn:
+        """`apply_fn` for programs: traced once for inputs of the same shapes."""
+        return traced_once(self.apply_fn)
 
     def edited_window(
         self, key: PRNGKeyArray, x: Array, example: Position, position: Position, sample: Position,

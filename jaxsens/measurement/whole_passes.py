@@ -81,7 +81,7 @@ def _outputs(
     def outputs(params, x, context, draws, is_edited, key, pool):
         edited = spec.edited_inputs(key, x, draws, pool)
         inputs = jax.vmap(jnp.where)(is_edited, edited, x)
-        return spec.apply_fn(params, inputs, *context)
+        return spec.model(params, inputs, *context)
 
     in_specs = (REPLICATED, SPLIT, SPLIT, SPLIT, SPLIT, REPLICATED, REPLICATED)
     return runtime.over_devices(outputs, mesh, in_specs)(

@@ -1,0 +1,51 @@
+"""A measurement calls the model once for inputs of one shape, whatever it looks at or compiles."""
+
+import collections
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxsens
+from jaxsens import Gaussian, Patches, Perturbation
+from jaxsens.core.tracing import traced_once
+
+GENERATOR = np.random.default_rng(0)
+IMAGES = GENERATOR.normal(size=(3, 8, 8, 2)).astype(np.float32)
+NOISE = Gaussian(sigma=2.0)
+
+
+@pytest.mark.parametrize("options", [{"incremental": False}, {"incremental": True}, {}])
+def test_the_model_is_called_once_for_each_shape(options):
+    calls = collections.Counter()
+
+    def model(weights, x):
+        calls[len(x)] += 1
+        return jnp.tanh(x.reshape(len(x), -1) @ weights[0]) @ weights[1]
+
+    weights = [GENERATOR.normal(size=shape).astype(np.float32) for shape in ((128, 9), (9, 3))]
+    noise = Perturbation(Patches(4), NOISE)
+    found = jaxsens.sensitivity(model, weights, IMAGES, noise, key=jax.random.key(0), **options)
+    assert found.totals.sum() > 0
+    # Of one example it is also called inside of a loop, where a module with a state shows.
+    assert calls.pop(1) == 2
+    assert set(calls.values()) == {1}
+    calls.clear()
+    jaxsens.sensitivity(model, weights, IMAGES, noise, key=jax.random.key(1), **options)
+    assert not calls
+
+
+def test_a_function_traced_once_gives_what_it_gave_where_it_is_mapped_or_derived():
+    def model(weights, x):
+        return {"logits": jax.nn.relu(x @ weights["w"]), "size": jnp.float32(2)}
+
+    once, weights, x = traced_once(model), {"w": jnp.eye(3) - 0.5}, jnp.arange(6.0).reshape(2, 3)
+    assert traced_once(model) is once
+
+    def loss(function, x):
+        return (function(weights, x)["logits"] ** 2).sum() * function(weights, x)["size"]
+
+    for transform in (jax.vmap, jax.grad, jax.jit):
+        results = [transform(lambda x, f=f: loss(f, x))(x) for f in (model, once)]
+        np.testing.assert_array_equal(*results)
