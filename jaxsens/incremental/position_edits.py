@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from jaxsens.incremental.program import CleanValues, Program, as_shapes
+from jaxsens.core.tracing import as_shapes
+from jaxsens.incremental.program import CleanValues, Program
 from jaxsens.incremental.trace import Operand, Operation, evaluate, trace, value_of
 
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
+from jaxsens.core.tracing import as_shapes
 from jaxsens.incremental import flops
 from jaxsens.incremental.attention_operation import is_marked
 from jaxsens.incremental.edited_position import EditedPosition
@@ -271,14 +272,6 @@ def _of_one(apply_fn: Callable, params: Any, x: Any, context: Any) -> tuple[Call
         return apply_fn(params, x, *context)
 
     return flat, leaves
-
-
-def as_shapes(tree: Any) -> Any:
-    """The shapes of arrays, or of what are shapes already."""
-    avals = jax.tree.map(jax.typeof, tree)
-    return jax.tree.map(
-        lambda aval: jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type), avals
-    )
 
 
 def _of_positions(layout: Layout, positions: np.ndarray) -> Layout:

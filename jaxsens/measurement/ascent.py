@@ -271,10 +271,10 @@ def _by_whole_passes(spec, params, cells) -> _Model:
         put = jax.vmap(jax.vmap(spec.perturbation.put, (None, 0, None)))
         inputs = put(cells.x, windows, cells.positions).reshape(c * b, *cells.x.shape[1:])
         context = jax.tree.map(lambda values: jnp.repeat(values, b, axis=0), cells.context)
-        found = spec.apply_fn(params, inputs, *context)
+        found = spec.model(params, inputs, *context)
         return found.reshape(c, b, *found.shape[1:])
 
-    return _Model(spec.apply_fn(params, cells.x, *cells.context), outputs)
+    return _Model(spec.model(params, cells.x, *cells.context), outputs)
 
 
 def _by_reuse(search, platform, params, cells) -> tuple[_Model, Callable]:
@@ -285,7 +285,7 @@ def _by_reuse(search, platform, params, cells) -> tuple[_Model, Callable]:
     spec, group = search.spec, search.position_group
     x, context = shapes((cells.x, cells.context))
     program = incremental.make_program(
-        spec.apply_fn, params, x, context, spec.perturbation.grid, platform,
+        spec.model, params, x, context, spec.perturbation.grid, platform,
         search.num_position_groups,
     )  # fmt: skip
     first = int(program.position_groups[group].positions[0])

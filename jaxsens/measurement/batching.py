@@ -22,6 +22,7 @@ from jaxsens.core import runtime
 from jaxsens.core.constants import holds_large, unfolded
 from jaxsens.core.jaxprs import bytes_of, output_bytes
 from jaxsens.core.scalars import as_whole, one_line
+from jaxsens.core.tracing import as_shapes
 
 #: The memory of the smallest devices in use, for those that do not say theirs: a T4 has 16 GiB, a
 #: TPU v5e 16 GB.
@@ -332,7 +333,7 @@ class _Traits(NamedTuple):
 
 def _traits(apply_fn: Callable, params: Any, example: Any) -> _Traits:
     inputs = example if isinstance(example, tuple) else (example,)
-    leaves, treedef = jax.tree.flatten((jax.tree.map(jax.typeof, params), inputs))
+    leaves, treedef = jax.tree.flatten((as_shapes(params), inputs))
     return _traits_of_shapes(apply_fn, tuple(leaves), treedef)
 
 

@@ -86,7 +86,7 @@ def _by_whole_passes(spec, plan, params, x, context, examples, draws, counts, nu
         new = spec.whole_pass(params, some_x, *some_context)
         return lax.dynamic_update_slice_in_dim(outputs, new, start, axis=0)
 
-    output = jax.eval_shape(spec.apply_fn, params, x, *context)
+    output = jax.eval_shape(spec.model, params, x, *context)
     num_groups = (num_valid[0] + group - 1) // group
     nothing = jnp.zeros(output.shape, output.dtype)
     clean = lax.fori_loop(0, num_groups, add_clean, nothing)
@@ -117,7 +117,7 @@ def _by_reuse(
     c, most = draws.shape[:2]
     group, block = plan.group, plan.block
     edits = EditsByReuse.of(spec, plan, platform, params, x, context)
-    output = jax.eval_shape(spec.apply_fn, params, x, *context)
+    output = jax.eval_shape(spec.model, params, x, *context)
     entries = jax.eval_shape(entries_of, output).shape[1]
 
     def of_group(x, context, examples, draws, counts):

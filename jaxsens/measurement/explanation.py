@@ -17,9 +17,10 @@ from jaxtyping import Array
 from jaxsens.core.adapted import takes_models
 from jaxsens.core.notices import renamed_attribute
 from jaxsens.core.scalars import whole_number
+from jaxsens.core.tracing import as_shapes
 from jaxsens.incremental import flops
 from jaxsens.incremental.costs import count_costs
-from jaxsens.incremental.program import CleanValues, Program, as_shapes, make_program
+from jaxsens.incremental.program import CleanValues, Program, make_program
 from jaxsens.incremental.values import Dense, Value, Windowed
 from jaxsens.measurement import arguments, html, model_arguments
 from jaxsens.perturbations.perturbation import Perturbation

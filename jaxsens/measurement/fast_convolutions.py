@@ -18,6 +18,7 @@ from jaxtyping import Array
 
 from jaxsens.core import onednn
 from jaxsens.core.jaxprs import bind, called_equations
+from jaxsens.core.tracing import as_shapes
 from jaxsens.incremental.trace import called_function
 
 _CONVOLUTION = "conv_general_dilated"
@@ -36,13 +37,8 @@ def with_fast_convolutions(function: Callable) -> Callable:
         return function
 
     def call(*arguments: Any) -> Any:
-        leaves, tree = jax.tree.flatten(arguments)
-
-        def flat(*leaves: Any) -> Any:
-            return function(*jax.tree.unflatten(tree, leaves))
-
-        closed, shapes = jax.make_jaxpr(flat, return_shape=True)(*leaves)
-        results = _evaluated(closed.jaxpr, closed.consts, leaves)
+        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*as_shapes(arguments))
+        results = _evaluated(closed.jaxpr, closed.consts, jax.tree.leaves(arguments))
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     return call

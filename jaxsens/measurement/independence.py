@@ -20,6 +20,7 @@ from jaxtyping import Array, PRNGKeyArray, Shaped
 
 from jaxsens.core import runtime
 from jaxsens.core.jaxprs import coarsest_rounding, equations
+from jaxsens.core.tracing import as_shapes
 from jaxsens.measurement.jobs import ApplyFn, MeasurementJob, MeasurementSpec
 from jaxsens.measurement.metrics import label_flip
 from jaxsens.measurement.whole_passes import batch_of, batch_outputs, disagreement, outputs_of
@@ -130,7 +131,7 @@ def _unchanged(_: PRNGKeyArray, window: Array) -> Array:
 def _shapes(job: MeasurementJob) -> tuple[tuple[Any, ...], Any]:
     """The shapes of parameters and of one example, as leaves and tree."""
     one = jax.tree.map(lambda values: values[:1], (job.x, *job.context))
-    leaves, treedef = jax.tree.flatten(jax.tree.map(jax.typeof, (job.params, one)))
+    leaves, treedef = jax.tree.flatten(as_shapes((job.params, one)))
     return tuple(leaves), treedef
 
 

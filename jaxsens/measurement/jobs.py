@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens.core import runtime
 from jaxsens.core.runtime import REPLICATED
+from jaxsens.core.tracing import traced_once
 from jaxsens.measurement.batching import (
     BatchPlan,
     make_draw_plan,
@@ -63,9 +64,14 @@ class MeasurementSpec:
     exact: bool
 
     @property
+    def model(self) -> ApplyFn:
+        """`apply_fn` for programs: traced once for inputs of the same shapes."""
+        return traced_once(self.apply_fn)
+
+    @property
     def whole_pass(self) -> ApplyFn:
-        """The model as whole passes compute it, of which no derivative is taken."""
-        return with_fast_convolutions(self.apply_fn)
+        """The same as whole passes compute it, of which no derivative is taken."""
+        return with_fast_convolutions(self.model)
 
     def edited_window(
         self, key: PRNGKeyArray, x: Array, example: Position, position: Position, sample: Position,

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxsens.core.scalars import one_line
+from jaxsens.core.tracing import as_shapes
 from jaxsens.core.user_code import user_call
 from jaxsens.measurement import metrics
 from jaxsens.measurement.arguments import check_grid, check_known, shapes
@@ -82,7 +83,7 @@ def checked_logits(
     given = dict(zip(("x", "context"), batch, strict=False))
     try:
         with user_call("apply_fn", advice=advice, params=params, **given):
-            out = jax.eval_shape(apply_fn, params, *batch)
+            out = jax.eval_shape(apply_fn, as_shapes(params), *batch)
         one = shapes(batch, 1)
         with user_call("apply_fn", advice=advice, params=params, x=one[0]):
             of_one = jax.eval_shape(_inside_a_loop(apply_fn), params, *one)

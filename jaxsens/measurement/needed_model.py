@@ -17,6 +17,7 @@ from jaxsens.core import runtime
 from jaxsens.core.jaxprs import coarsest_rounding
 from jaxsens.core.notices import warn_user
 from jaxsens.core.runtime import REPLICATED
+from jaxsens.core.tracing import as_shapes
 from jaxsens.incremental.needed import needed_alone, without_unneeded
 from jaxsens.measurement.jobs import ApplyFn
 from jaxsens.measurement.whole_passes import disagreement, entries_of
@@ -52,7 +53,7 @@ def needed_model(apply_fn: ApplyFn, params: Any, inputs: tuple[Any, ...], mesh: 
       mesh: the devices.
     """
     some = jax.tree.map(lambda values: values[:_NUM_COMPARED], inputs)
-    leaves, treedef = jax.tree.flatten(jax.tree.map(jax.typeof, (params, some)))
+    leaves, treedef = jax.tree.flatten(as_shapes((params, some)))
     try:
         found = _look(apply_fn, tuple(leaves), treedef)
         if found.saves and not found.agreed:

@@ -70,7 +70,9 @@ def prepare_job(
     model_arguments.check_params(params)
     arguments.check_progress(progress)
     arguments.check_edit(perturbation, x, key, exact=exact)
-    model_arguments.check_outputs(apply_fn, params, inputs, metric)
+    # In the precision of the measurement, so that these traces serve for it too.
+    with jax.default_matmul_precision(precision):
+        model_arguments.check_outputs(apply_fn, params, inputs, metric)
     vocabulary = getattr(perturbation.edit, "vocabulary", None)
     check_ids = functools.partial(
         lookups.check_ids, apply_fn, params, inputs, vocabulary=vocabulary
@@ -89,9 +91,9 @@ def prepare_job(
     platform = runtime.platform(mesh)
     budget = device_budget(chunk_bytes, mesh, params)
     shapes = arguments.shapes(inputs)
-    apply_fn = to_compile(apply_fn, params, shapes)
     placed = runtime.place(params, mesh, runtime.REPLICATED)
     with jax.default_matmul_precision(precision):
+        apply_fn = to_compile(apply_fn, params, shapes)
         apply_fn = needed_model(apply_fn, placed, inputs, mesh)
         spec = MeasurementSpec(apply_fn, perturbation, metric, samples, exact)
         job = MeasurementJob(

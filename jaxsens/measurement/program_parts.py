@@ -71,7 +71,7 @@ class EditsByReuse(NamedTuple):
         """Those of these examples; of their arrays, only the shapes matter here."""
         x_shape, context_shapes = shapes((x, context))
         program = incremental.make_program(
-            spec.apply_fn, params, x_shape, context_shapes, spec.perturbation.grid, platform,
+            spec.model, params, x_shape, context_shapes, spec.perturbation.grid, platform,
             plan.num_position_groups,
         )  # fmt: skip
         return cls(spec, program, max(program.rounding, runtime.product_rounding(platform)))

@@ -53,7 +53,7 @@ def choose_reuse(
         return None
     try:
         costs = count_costs(
-            spec.apply_fn, params, x, tuple(context), grid, num_edits, platform,
+            spec.model, params, x, tuple(context), grid, num_edits, platform,
             num_examples=num_examples,
         )  # fmt: skip
     except Exception as error:
@@ -93,7 +93,7 @@ def choose_draw_reuse(
         return None
     try:
         costs = count_costs(
-            spec.apply_fn, params, x, tuple(context), grid, 1, platform, group_counts=(1,)
+            spec.model, params, x, tuple(context), grid, 1, platform, group_counts=(1,)
         )
     except Exception:
         return None  # as `choose_reuse` has said
