@@ -1,5 +1,6 @@
 """Keras models, on Keras's JAX backend."""
 
+import importlib.util
 import os
 import warnings
 
@@ -11,14 +12,21 @@ from jaxsens import Gaussian, Patches, Perturbation, Tokens, adapters
 from jaxsens.adapters.promotion import default_promotion
 from tests.adapters.same import KEY, check_same
 
-os.environ.setdefault("KERAS_BACKEND", "jax")
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    keras = pytest.importorskip("keras")
+if importlib.util.find_spec("keras") is None:
+    pytest.skip("needs keras", allow_module_level=True)
 
 GENERATOR = np.random.default_rng(0)
 IMAGES = GENERATOR.normal(size=(4, 8, 8, 3)).astype(np.float32)
 NOISE = Perturbation(Patches(4), Gaussian(sigma=3.0))
+
+
+@pytest.fixture(scope="module")
+def keras():
+    """Imported by the worker that runs these tests alone: it takes two seconds."""
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("keras")
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +36,7 @@ def default_rules():
         yield
 
 
-def network():
+def network(keras):
     layers = keras.layers
     return keras.Sequential(
         [
@@ -39,9 +47,9 @@ def network():
     )  # fmt: skip
 
 
-def test_a_network_with_batch_norm_and_dropout_is_the_same():
+def test_a_network_with_batch_norm_and_dropout_is_the_same(keras):
     keras.utils.set_random_seed(0)
-    model = network()
+    model = network(keras)
     statistics = model.layers[1]
     statistics.moving_mean.assign(np.full(4, 0.3))
     adapted = adapters.keras(model)
@@ -52,7 +60,7 @@ def test_a_network_with_batch_norm_and_dropout_is_the_same():
 
 
 @pytest.mark.slow
-def test_a_recurrent_network_and_an_application_are_the_same():
+def test_a_recurrent_network_and_an_application_are_the_same(keras):
     keras.utils.set_random_seed(0)
     layers = keras.layers
     texts = GENERATOR.normal(size=(4, 5, 6)).astype(np.float32)
@@ -67,7 +75,7 @@ def test_a_recurrent_network_and_an_application_are_the_same():
     check_same(adapters.keras(large), images, grid, np.asarray(large(images, training=False)))
 
 
-def test_models_that_cannot_be_taken_say_why():
+def test_models_that_cannot_be_taken_say_why(keras):
     with pytest.raises(ValueError, match="has no weights yet"):
         adapters.keras(keras.Sequential([keras.layers.Dense(3)]))
     with pytest.raises(ValueError, match=r"adapters.keras needs a keras.Model; got 3"):
