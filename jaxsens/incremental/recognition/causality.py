@@ -12,7 +12,6 @@ Where that does not hold, an edit is in doubt and takes a whole pass.
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
@@ -44,9 +43,9 @@ def looks_causal(mask: AffineMask, shape: Shape) -> bool:
     """Whether it is, if no scaled logit is larger than `_LARGEST`, as most models' are not."""
     if shape[1] != shape[2]:
         return False
-    # A model may be traced while another function is.
-    with jax.ensure_compile_time_eval():
-        return bool(_hides_later(jnp.broadcast_to(mask.offset, shape)))
+    # In NumPy: JAX would compile a dozen operations for every shape.
+    offset = np.broadcast_to(np.asarray(mask.offset, np.float64), shape)
+    return bool(_hides_later(offset, np))
 
 
 class Causality(NamedTuple):
@@ -78,9 +77,10 @@ def causality_of(
     return Causality(_hides_later(offset) & (reach * _longest(k) <= _LARGEST), reach)
 
 
-def _hides_later(offset: Float[Array, "h T T"]) -> Bool[Array, ""]:
-    later = jnp.triu(jnp.ones(offset.shape[1:], bool), 1)[None]
-    hides = jnp.where(later, offset <= _HIDDEN_OFFSET, True).all()
+def _hides_later(offset: Any, numpy: Any = jnp) -> Any:
+    """Of offsets (h, T, T), by JAX or, where they are known, by NumPy."""
+    later = numpy.triu(numpy.ones(offset.shape[1:], bool), 1)[None]
+    hides = numpy.where(later, offset <= _HIDDEN_OFFSET, True).all()
     return hides & (~later & (offset > _SEEN_OFFSET)).any(axis=-1).all()
 
 
