@@ -38,10 +38,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
-# The matrices of tests are small: a second thread of BLAS would only wait for work, and take the
-# time of the other worker while it does.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Looking for garbage among what is imported, which all stays, would be a fifth of collecting.
+# Looking for garbage among what is imported, which all stays, would be a quarter of collecting.
 gc.set_threshold(50_000, 20, 100)
 
 import jaxtyping  # noqa: E402
