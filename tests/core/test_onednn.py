@@ -25,11 +25,11 @@ def random(*shape, seed=0):
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
-def assert_close(tree, expected):
-    """Equal to 1e-5 of each array's largest entry."""
+def assert_close(tree, expected, tolerance=1e-5):
+    """Equal to this share of each array's largest entry."""
 
     def close(a, b):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * np.abs(b).max())
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * np.abs(b).max())
 
     jax.tree.map(close, tree, expected)
 
@@ -125,7 +125,8 @@ def test_within_a_loop():
             KERNEL, random(5, *SHAPE.images)
         )
 
-    assert_close(steps(onednn.forward), steps(xla))
+    # Each step amplifies the rounding of those before.
+    assert_close(steps(onednn.forward), steps(xla), tolerance=1e-3)
 
 
 def test_threads_that_call_at_the_same_time_do_not_disturb_each_other():
