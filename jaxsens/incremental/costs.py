@@ -112,6 +112,10 @@ def count_costs(
         # Asked before edits are traced, which takes long.
         if num < 4 * count * samples or not is_worth(best.edit, more):
             break
+        # An order in time makes either end the cheapest group: more is not saved of any.
+        ends = (_count_group(*traced, samples, count, number).operations for number in (0, -1))
+        if best.edit - min(ends) / samples <= _WORTH_MORE_GROUPS * best.incremental:
+            break
         other = _costs(*traced, samples, count)
         saved = best.incremental - other.incremental
         if saved <= _WORTH_MORE_GROUPS * best.incremental:
@@ -150,33 +154,72 @@ def _traced(apply_fn, leaves, tree, grid, platform) -> _Traced:
     return _Traced(program, plain, flops.count(clean.jaxpr), values)
 
 
+@functools.lru_cache(maxsize=64)
+def _in_groups(apply_fn, leaves, tree, grid, platform, num_position_groups) -> Program:
+    _, x, _ = jax.tree.unflatten(tree, leaves)
+    program = _traced(apply_fn, leaves, tree, grid, platform).program
+    return in_position_groups(program, grid, x, num_position_groups)
+
+
+class _GroupCosts(NamedTuple):
+    """What the edits of one position of a group cost, all its samples together.
+
+    Attributes:
+      operations: that the samples do not share.
+      sizes: bytes of all intermediates.
+      kept: bytes of the clean values that they take.
+    """
+
+    operations: float
+    sizes: tuple[int, ...]
+    kept: int
+
+
 @functools.lru_cache(maxsize=256)
-def _costs(apply_fn, leaves, tree, grid, platform, samples, num_position_groups) -> Costs:
+def _count_group(
+    apply_fn, leaves, tree, grid, platform, samples, num_position_groups, number
+) -> _GroupCosts:
     _, x, _ = jax.tree.unflatten(tree, leaves)
     traced = _traced(apply_fn, leaves, tree, grid, platform)
-    program = in_position_groups(traced.program, grid, x, num_position_groups)
-    total, widest, together, kept, num_equations = 0.0, 1, 1, 1, 0
-    for number, group in enumerate(program.position_groups):
-        jaxpr = _edits_jaxpr(program, number, grid, samples, traced.values, x)
+    program = _in_groups(apply_fn, leaves, tree, grid, platform, num_position_groups)
+    jaxpr = _edits_jaxpr(program, number, grid, samples, traced.values, x)
+    return _GroupCosts(
         # The last two inputs are the position and its windows: the rest is done once per block.
-        total += len(group.positions) * flops.count_from(jaxpr, jaxpr.invars[-2:])
-        sizes = list(output_bytes(jaxpr))
-        widest, together = max(widest, *sizes), max(together, sum(sizes))
-        kept = max(kept, _taken_bytes(jaxpr, traced.values.values, program.shared))
-        num_equations += len(sizes)
+        flops.count_from(jaxpr, jaxpr.invars[-2:]),
+        tuple(output_bytes(jaxpr)),
+        _taken_bytes(jaxpr, traced.values.values, program.shared),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _costs(apply_fn, leaves, tree, grid, platform, samples, num_position_groups) -> Costs:
+    traced = _traced(apply_fn, leaves, tree, grid, platform)
+    program = _in_groups(apply_fn, leaves, tree, grid, platform, num_position_groups)
+    # The last one by -1, as in `count_costs`, so that it is counted once.
+    numbers = [*range(num_position_groups - 1), -1]
+    counts = [
+        _count_group(apply_fn, leaves, tree, grid, platform, samples, num_position_groups, number)
+        for number in numbers
+    ]
+    total = sum(
+        len(group.positions) * each.operations
+        for group, each in zip(program.position_groups, counts, strict=True)
+    )
     edits = traced.num_edits(samples)
+    widest = max(1, *(size for each in counts for size in each.sizes))
+    together = max(1, *(sum(each.sizes) for each in counts))
     edit_bytes, all_bytes = (-(-size // samples) for size in (widest, together))
     return Costs(
         plain=traced.plain,
         incremental=(total + traced.clean) / edits,
         num_position_groups=num_position_groups,
         bytes=edit_bytes,
-        clean_bytes=kept,
+        clean_bytes=max(1, *(each.kept for each in counts)),
         rounding=program.rounding,
         all_bytes=all_bytes,
         clean=traced.clean,
         edit=total / edits,
-        equations=num_equations,
+        equations=sum(len(each.sizes) for each in counts),
     )
 
 

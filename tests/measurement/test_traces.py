@@ -8,12 +8,32 @@ import numpy as np
 import pytest
 
 import jaxsens
-from jaxsens import Gaussian, Patches, Perturbation
+from jaxsens import Gaussian, Patches, Perturbation, Tokens
 from jaxsens.core.tracing import traced_once
+from jaxsens.incremental import costs
 
 GENERATOR = np.random.default_rng(0)
 IMAGES = GENERATOR.normal(size=(3, 8, 8, 2)).astype(np.float32)
+ROWS = GENERATOR.normal(size=(3, 32, 4)).astype(np.float32)
 NOISE = Gaussian(sigma=2.0)
+
+
+def causal(params, x):
+    """A recurrent network: an edit changes the steps from its position on."""
+
+    def step(state, token):
+        state = jnp.tanh(token @ params[0] + state @ params[1])
+        return state, state
+
+    _, states = jax.lax.scan(step, jnp.zeros((len(x), 16)), jnp.swapaxes(x, 0, 1))
+    return states[-1] @ params[2]
+
+
+@pytest.fixture
+def params():
+    return [
+        GENERATOR.normal(size=shape).astype(np.float32) for shape in ((4, 16), (16, 16), (16, 3))
+    ]
 
 
 @pytest.mark.parametrize("options", [{"incremental": False}, {"incremental": True}, {}])
@@ -49,3 +69,20 @@ def test_a_function_traced_once_gives_what_it_gave_where_it_is_mapped_or_derived
     for transform in (jax.vmap, jax.grad, jax.jit):
         results = [transform(lambda x, f=f: loss(f, x))(x) for f in (model, once)]
         np.testing.assert_array_equal(*results)
+
+
+def test_groups_that_cannot_save_are_not_traced(monkeypatch, params):
+    traced, plain = [], costs._edits_jaxpr
+    monkeypatch.setattr(
+        costs, "_edits_jaxpr", lambda *given: traced.append(given[1]) or plain(*given)
+    )
+
+    def each_alone(params, x):
+        return jnp.tanh(x @ params[0]).mean(axis=1) @ params[2]
+
+    shape = jax.ShapeDtypeStruct(ROWS.shape[1:], ROWS.dtype)
+    one = costs.count_costs(each_alone, params, shape, (), Tokens(), 3, "cpu")
+    # All positions, and the first and the last of four groups.
+    assert (one.num_position_groups, len(traced)) == (1, 3)
+    some = costs.count_costs(causal, params, shape, (), Tokens(), 3, "cpu")
+    assert some.num_position_groups > 1
