@@ -11,6 +11,7 @@ import jaxsens
 from jaxsens import Gaussian, Patches, Perturbation, Tokens
 from jaxsens.core.tracing import traced_once
 from jaxsens.incremental import costs
+from jaxsens.measurement import chunk_program
 
 GENERATOR = np.random.default_rng(0)
 IMAGES = GENERATOR.normal(size=(3, 8, 8, 2)).astype(np.float32)
@@ -69,6 +70,31 @@ def test_a_function_traced_once_gives_what_it_gave_where_it_is_mapped_or_derived
     for transform in (jax.vmap, jax.grad, jax.jit):
         results = [transform(lambda x, f=f: loss(f, x))(x) for f in (model, once)]
         np.testing.assert_array_equal(*results)
+
+
+def test_windows_are_drawn_once_for_all_groups_of_positions(params, monkeypatch):
+    # As if compiling took no time, so that positions are cut into groups.
+    monkeypatch.setattr(costs, "_SECONDS_PER_EQUATION", 0.0)
+    calls, totals = [], []
+    for most in (0, 1 << 18):
+        monkeypatch.setattr(chunk_program, "_DRAWN_BYTES", most)
+        drawn = []
+
+        def edit(key, window, drawn=drawn):
+            drawn.append(window.shape)
+            return window + 2 * jax.random.normal(key, window.shape)
+
+        found = jaxsens.sensitivity(
+            lambda *given: causal(*given), params, ROWS, Perturbation(Tokens(), edit), 3,
+            key=jax.random.key(0), incremental=True, check=False,
+        )  # fmt: skip
+        assert found.provenance.incremental
+        calls.append(len(drawn))
+        totals.append(found.totals)
+    assert totals[0].sum() > 0
+    np.testing.assert_array_equal(*totals)
+    # The trace of the program has one drawing instead of one for each of at least four groups.
+    assert calls[0] - calls[1] >= 3
 
 
 def test_groups_that_cannot_save_are_not_traced(monkeypatch, params):
