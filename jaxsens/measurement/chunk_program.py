@@ -192,8 +192,7 @@ def _incremental_totals(spec, plan, platform, params, x, context, examples, prob
 def _is_drawn_first(spec: MeasurementSpec, plan: BatchPlan, x: Array) -> bool:
     """Whether all windows of an example are drawn before its groups of positions.
 
-    Each group is compiled by itself, and drawing noise takes as long to compile as a block of a
-    transformer: half of the time that GPT-2 and the LSTM took in 8 groups.
+    Each group is compiled by itself, and with it the drawing of its noise.
     """
     draws = spec.num_samples * spec.perturbation.num_positions(x.shape)
     window = spec.perturbation.grid.window_shape(x.shape)
