@@ -39,8 +39,8 @@ _SECONDS_PER_EQUATION = 2e-3
 #: small products. Not those of the host at hand, so that every host decides alike.
 _OPERATIONS_PER_SECOND = {"cpu": 1e11, "gpu": 1e13, "tpu": 1e13}
 #: Incremental evaluation is taken if it needs less than this share of the operations: its own are
-#: slower. Where it saved less it took 2.5 (ConvMixer), 1.3 (DenseNet), 1.4 (ViT of depth 8) and
-#: 0.96 (RoBERTa) times the CPU time of whole passes (docs/guides/exact_reuse.md).
+#: slower. Where it saved less it took longer (ConvMixer, DenseNet, a ViT of depth 8) or as long
+#: (RoBERTa) as whole passes (docs/guides/exact_reuse.md).
 _WORTHWHILE = 0.75
 
 
