@@ -1,7 +1,7 @@
 """A model whose whole passes take the convolutions of oneDNN.
 
-XLA's convolutions of a CPU take up to 1.7 times as long (`jaxsens.core.onednn`). Only whole passes
-have them: reuse wants to see a convolution as XLA knows it, to update a part of its output.
+XLA's convolutions of a CPU take longer (`jaxsens.core.onednn`). Only whole passes have those of
+oneDNN: reuse wants to see a convolution as XLA knows it, to update a part of its output.
 
 Assumption: no derivative is taken of the model, and it is not mapped by `vmap`: what it was given
 for these is left out.
