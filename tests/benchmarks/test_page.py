@@ -12,12 +12,13 @@ def test_the_page_has_the_tables_of_the_results():
 
 def test_only_what_stands_between_the_marks_is_replaced():
     marked = "".join(
-        f"<!-- table: {name} -->\n\nold\n\n<!-- end of table -->\n" for name in page.TABLES
+        f"<!-- table: {name} -->\n\nwhat stood there\n\n<!-- end of table -->\n"
+        for name in page.TABLES
     )
     made = page.written(f"before\n{marked}after\n")
     assert made.startswith("before\n<!-- table: sensitivity -->\n\n| model ")
     assert made.endswith("\n\n<!-- end of table -->\nafter\n")
-    assert "old" not in made
+    assert "what stood there" not in made
     assert "| forward pass, 1.1 to 45.8 MFLOP |" in made
 
 
