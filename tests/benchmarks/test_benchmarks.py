@@ -297,6 +297,7 @@ def test_edits_vmapped_in_torch_flip_as_in_a_batch(torch_reference, name):
 
 
 @pytest.mark.slow  # torch.compile calls a C++ compiler
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own modules and settings
 def test_compiled_torch_flips_as_eager_torch(torch_reference):
     if not any(map(shutil.which, ("g++", "clang++"))):
         pytest.skip("torch.compile needs a C++ compiler")
