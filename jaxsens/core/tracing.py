@@ -43,10 +43,20 @@ def traced_once(function: Callable) -> Callable:
     >>> [float(program(jnp.zeros(()))) for program in programs], calls
     ([1.0, 0.0], [()])
     """
+    return by_trace(function, lambda traced, arguments: jaxpr_as_fun(traced)(*arguments))
+
+
+def by_trace(function: Callable, evaluate: Callable[[Any, list[Any]], list[Any]]) -> Callable:
+    """What `function` gives, by its trace.
+
+    Args:
+      function: traced for the shapes of its arguments.
+      evaluate: (trace, arguments as a list of arrays) -> results as a list.
+    """
 
     def call(*arguments: Any) -> Any:
         traced, shapes = jax.make_jaxpr(function, return_shape=True)(*as_shapes(arguments))
-        results = jaxpr_as_fun(traced)(*jax.tree.leaves(arguments))
+        results = evaluate(traced, jax.tree.leaves(arguments))
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     return call

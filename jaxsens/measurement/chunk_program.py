@@ -18,6 +18,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens.core import runtime
+from jaxsens.core.compiling import quickly_compiled
 from jaxsens.core.jaxprs import bytes_of
 from jaxsens.core.runtime import REPLICATED, SPLIT
 from jaxsens.measurement.arguments import shapes
@@ -31,7 +32,7 @@ from jaxsens.measurement.whole_passes import entries_of
 _DRAWN_BYTES = 1 << 18
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+@quickly_compiled(0, 1, 2)
 def chunk_totals(
     spec: MeasurementSpec,
     plan: BatchPlan,

@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Int, PRNGKeyArray, Shaped
 
 from jaxsens.core import runtime
+from jaxsens.core.compiling import quickly_compiled
 from jaxsens.core.runtime import REPLICATED, SPLIT
 from jaxsens.measurement.batching import BatchPlan
 from jaxsens.measurement.jobs import Context, MeasurementSpec
@@ -23,7 +24,7 @@ from jaxsens.measurement.program_parts import EditsByReuse, over_groups
 from jaxsens.measurement.whole_passes import entries_of
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+@quickly_compiled(0, 1, 2)
 def draw_changes(
     spec: MeasurementSpec,
     plan: BatchPlan,

@@ -11,14 +11,13 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 from jax import lax
 from jax.extend.core import Literal
 from jaxtyping import Array
 
 from jaxsens.core import onednn
 from jaxsens.core.jaxprs import bind, called_equations
-from jaxsens.core.tracing import as_shapes
+from jaxsens.core.tracing import by_trace
 from jaxsens.incremental.trace import called_function
 
 _CONVOLUTION = "conv_general_dilated"
@@ -35,13 +34,9 @@ def with_fast_convolutions(function: Callable) -> Callable:
     """
     if not onednn.is_available():
         return function
-
-    def call(*arguments: Any) -> Any:
-        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*as_shapes(arguments))
-        results = _evaluated(closed.jaxpr, closed.consts, jax.tree.leaves(arguments))
-        return jax.tree.unflatten(jax.tree.structure(shapes), results)
-
-    return call
+    return by_trace(
+        function, lambda traced, arguments: _evaluated(traced.jaxpr, traced.consts, arguments)
+    )
 
 
 def _evaluated(jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:

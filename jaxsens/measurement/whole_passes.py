@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxsens.core import call_log, runtime
+from jaxsens.core.compiling import quickly_compiled
 from jaxsens.core.runtime import REPLICATED, SPLIT
 from jaxsens.measurement.jobs import Context, MeasurementJob, MeasurementSpec
 
@@ -63,7 +64,7 @@ def batch_outputs(
     return np.asarray(outputs)[: len(draws)]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@quickly_compiled(0, 1)
 def _outputs(
     spec: MeasurementSpec,
     mesh: Mesh,
