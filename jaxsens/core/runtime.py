@@ -44,6 +44,8 @@ _PRODUCT_ROUNDING = {
 #: The most calls that run at the same time: each holds memory.
 MAX_CONCURRENT_CALLS = 8
 
+_LEAST_SECONDS = "jax_persistent_cache_min_compile_time_secs"
+
 AXIS = "examples"
 SPLIT = PartitionSpec(AXIS)
 REPLICATED = PartitionSpec()
@@ -59,9 +61,10 @@ def keep_compiled_programs(folder: str | os.PathLike[str] | None = None) -> None
         jaxsens.keep_compiled_programs()
         est = jaxsens.sensitivity(...)
 
-    What is kept is JAX's own cache of compiled programs, those of other libraries included; JAX
-    decides by `jax_persistent_cache_min_compile_time_secs`, by default 1 s, which are worth it. A
-    program that cannot be read is compiled and stored again.
+    What is kept is JAX's own cache of compiled programs, those of other libraries included; which
+    are worth it, JAX decides by `jax_persistent_cache_min_compile_time_secs`: a fifth of a second,
+    unless it was told another time than its own default of 1 s. A program that cannot be read is
+    compiled and stored again.
 
     Args:
       folder: where; default what JAX was told by `JAX_COMPILATION_CACHE_DIR`, else
@@ -75,6 +78,8 @@ def keep_compiled_programs(folder: str | os.PathLike[str] | None = None) -> None
         except RuntimeError:
             return
         jax.config.update("jax_compilation_cache_dir", str(cache / "jaxsens" / "programs"))
+    if getattr(jax.config, _LEAST_SECONDS) == 1:
+        jax.config.update(_LEAST_SECONDS, 0.2)
     shown = warnings.showwarning
     if getattr(shown, "forgets_damaged_programs", False):
         return

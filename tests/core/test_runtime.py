@@ -320,3 +320,16 @@ def test_without_a_home_nothing_is_kept(monkeypatch):
     monkeypatch.setattr(runtime.warnings, "showwarning", runtime.warnings.showwarning)
     runtime.keep_compiled_programs()
     assert jax.config.jax_compilation_cache_dir == before
+
+
+@pytest.mark.parametrize(("told", "kept"), [(1.0, 0.2), (3.0, 3.0), (0.0, 0.0)])
+def test_quickly_compiled_programs_are_kept_unless_jax_was_told_otherwise(monkeypatch, told, kept):
+    name = "jax_persistent_cache_min_compile_time_secs"
+    before = getattr(jax.config, name)
+    monkeypatch.setattr(runtime.warnings, "showwarning", runtime.warnings.showwarning)
+    jax.config.update(name, told)
+    try:
+        runtime.keep_compiled_programs(jax.config.jax_compilation_cache_dir)
+        assert getattr(jax.config, name) == kept
+    finally:
+        jax.config.update(name, before)
