@@ -35,29 +35,36 @@ def compare():
         program = make_program(f, params, *shapes, grid, "cpu", num_position_groups)
         window = grid.window_shape(x.shape)
 
-        def new(index):
-            key = jax.random.fold_in(jax.random.key(7), index)
-            if jnp.issubdtype(x.dtype, jnp.integer):
-                return jax.random.randint(key, window, 0, 5, x.dtype)
-            return jnp.asarray(scale, x.dtype) * jax.random.normal(key, window, x.dtype)
+        # Numbers drawn within the program would be a fifth of what there is to compile.
+        rng = np.random.default_rng(7)
+        is_whole = jnp.issubdtype(x.dtype, jnp.integer)
+        news = [
+            (rng.integers(0, 5, size) if is_whole else scale * rng.normal(size=size)).astype(
+                x.dtype
+            )
+            for size in ((len(p), *window) for p, _ in program.position_groups)
+        ]
 
-        def whole(params, x, context, index):
-            edited = jax.lax.dynamic_update_slice(x, new(index), grid.start(index, x.shape))
+        def whole(params, x, context, index, new):
+            edited = jax.lax.dynamic_update_slice(x, new, grid.start(index, x.shape))
             return f(params, edited[None], *jax.tree.map(lambda a: a[None], context))[0]
 
         @jax.jit
-        def both(params, x, context):
+        def both(params, x, context, news):
             clean = program.clean(params, x, context)
             outputs = []
-            for group, (positions, _) in enumerate(program.position_groups):
-                indices = jnp.arange(len(positions)), jnp.asarray(positions)
-                plain = jax.vmap(lambda p: whole(params, x, context, p))(indices[1])
-                edits = jax.vmap(lambda i, p, g=group: program.edit(clean, g, i, new(p)))(*indices)
+            for group, ((positions, _), new) in enumerate(
+                zip(program.position_groups, news, strict=True)
+            ):
+                plain = jax.vmap(lambda p, n: whole(params, x, context, p, n))(positions, new)
+                edits = jax.vmap(lambda i, n, g=group: program.edit(clean, g, i, n))(
+                    np.arange(len(positions)), new
+                )
                 outputs.append((plain, edits))
             return outputs
 
         for context in contexts:
-            for plain, (edits, doubt) in both(params, x, context):
+            for plain, (edits, doubt) in both(params, x, context, news):
                 assert np.isfinite(plain).all()
                 assert not doubt.any()
                 plain = np.asarray(plain, np.float64).reshape(len(plain), -1)
