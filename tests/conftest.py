@@ -30,6 +30,9 @@ given = os.environ.get("XLA_FLAGS", "").split()
 os.environ["XLA_FLAGS"] = " ".join([*given, *(flag for flag in flags if flag not in given)])
 # Programs that do not carry the stack of each of their operations: a sixth less time in lowering.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
+# Errors that keep the frames of JAX: filtering these out of each was half of the time of tests that
+# ask for many errors.
+os.environ.setdefault("JAX_TRACEBACK_FILTERING", "off")
 # Compiled programs are kept for the next run. Writing one takes as long as compiling a small one,
 # so the thousands of small ones are not kept.
 cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
