@@ -8,7 +8,6 @@ import gc
 import importlib.util
 import inspect
 import os
-import threading
 import typing
 from importlib.metadata import version
 from pathlib import Path
@@ -42,7 +41,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Looking for garbage among what is imported, which all stays, would be a quarter of collecting.
-gc.set_threshold(50_000, 20, 100)
+gc.set_threshold(200_000, 20, 100)
 
 import jaxtyping  # noqa: E402
 from beartype import BeartypeConf, beartype  # noqa: E402
@@ -111,33 +110,13 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 from jaxsens.core import memory, runtime  # noqa: E402
+from tests.helpers import lowering  # noqa: E402
 from tests.helpers.processes import Forks  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
-#: Lowerings that share one context of MLIR, which keeps the constants of all of them.
-_LOWERINGS_PER_CONTEXT = 200
-
-
-class _Contexts(threading.local):
-    """Contexts of MLIR: making one takes 2 of the 3 ms of lowering a small function."""
-
-    def __init__(self, make):
-        self.make, self.num_lowerings = make, 0
-
-    def __call__(self):
-        if mlir.ir.Context.current is not None:
-            return self.make()  # one lowering within another
-        if self.num_lowerings % _LOWERINGS_PER_CONTEXT == 0:
-            self.context = self.make()
-        self.num_lowerings += 1
-        return self.context
-
-
-if version("jax").startswith("0.10."):
-    mlir = importlib.import_module("jax._src.interpreters.mlir")
-    mlir.make_ir_context = _Contexts(mlir.make_ir_context)
+lowering.share()
 
 _local_mesh, _global_mesh = runtime.local_mesh, runtime.global_mesh
 
