@@ -19,6 +19,7 @@ from jaxsens import (
 )
 from jaxsens.measurement.sharpness_estimate import SharpnessEstimate
 from jaxsens.run import load_experiment, main
+from tests.helpers.weights import weights_of
 
 
 def column(table, name):
@@ -148,7 +149,7 @@ def test_the_released_sharpness_switches_dropout_on():
     config = sharpness.Config().resolved("quick")
     model = config.model_specs()[0].model
     x = jax.numpy.ones((2, 8, 8, 1))
-    variables = jax.jit(model.init)(jax.random.key(0), x)
+    variables = weights_of(model, x)
     noisy = jax.jit(sharpness.measuring.in_training_mode(model))
     one, other = (noisy(variables, x, jax.random.key(seed)) for seed in (0, 1))
     assert float(abs(one - other).max()) > 0
@@ -162,7 +163,7 @@ def test_the_released_sharpness_takes_the_statistics_of_the_batch():
     ).resolved("quick")
     (resnet, *_) = config.model_specs()
     x = np.random.default_rng(0).normal(size=(4, 32, 32, 3)).astype(np.float32)
-    variables = jax.jit(resnet.model.init)(jax.random.key(0), x[:1])
+    variables = weights_of(resnet.model, x[:1])
     assert "batch_stats" in variables
     images = sharpness.Images(x, np.zeros(4, np.int32), x, np.zeros(4, np.int32))
     paper, released = (

@@ -12,6 +12,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from jaxsens.incremental import costs
 from jaxsens.reporting.run_folder import RunFolder
 from jaxsens.run import load_experiment, main
+from tests.helpers.weights import weights_of
 
 language = load_experiment("language")
 loading, measuring, tables = language.loading, language.measuring, language.tables
@@ -146,7 +147,7 @@ def spec():
 @pytest.mark.parametrize("variance", [4.0, 15.0])
 def test_without_noise_the_direct_route_is_the_model_itself(spec, variance):
     tokens = jnp.array([[0, 7, 8, 2], [0, 9, 2, 1]])
-    variables = jax.jit(spec.model.init)(jax.random.key(0), tokens)
+    variables = weights_of(spec.model, tokens)
     found = {}
     for route in ("direct", "renormalised", "authors"):
         entrance = measuring.Entrance.make(variables, variance)
@@ -159,7 +160,7 @@ def test_without_noise_the_direct_route_is_the_model_itself(spec, variance):
 
 def test_unit_noise_on_scaled_embeddings_has_the_variance_asked_for(spec):
     tokens = jnp.array([[0, 7, 8, 2]])
-    variables = spec.model.init(jax.random.key(0), tokens)
+    variables = weights_of(spec.model, tokens)
     e = spec.model.apply(variables, tokens, method="embed")
     noise = jax.random.normal(jax.random.key(1), e.shape)
     entrance = measuring.Entrance.make(variables, 4.0)
@@ -172,7 +173,7 @@ def test_unit_noise_on_scaled_embeddings_has_the_variance_asked_for(spec):
 def measure(spec, lengths=(4, 4), **options):
     tokens = [np.full(length, 7, np.int32) for length in lengths]
     texts = loading.Encoded(tokens, np.zeros(len(tokens), np.int32))
-    variables = jax.jit(spec.model.init)(jax.random.key(0), jnp.ones((1, 4), jnp.int32))
+    variables = weights_of(spec.model, jnp.ones((1, 4), jnp.int32))
     options = {"key": jax.random.key(1)} | options
     return measuring.measure(config(num_samples=2), spec, variables, texts, **options)
 
@@ -202,7 +203,7 @@ def test_other_words_are_never_special_nor_are_their_places(spec):
     vocab_size = spec.model.vocab_size
     tokens = np.array([0, 7, 2, 2, vocab_size - 1, 9, 2], np.int32)
     texts = loading.Encoded([tokens], np.zeros(1, np.int32))
-    variables = jax.jit(spec.model.init)(jax.random.key(0), jnp.ones((1, 4), jnp.int32))
+    variables = weights_of(spec.model, jnp.ones((1, 4), jnp.int32))
     found = measuring.measure(
         config(num_samples=2), spec, variables, texts, key=jax.random.key(1), edit="word"
     )
@@ -223,7 +224,7 @@ def test_an_estimate_says_which_noise_it_was(spec, edit, grid):
 
 def test_the_same_noise_moves_less_where_it_is_layer_normed_again(spec):
     tokens = jnp.array([[0, 7, 8, 2]])
-    variables = spec.model.init(jax.random.key(0), tokens)
+    variables = weights_of(spec.model, tokens)
     e = spec.model.apply(variables, tokens, method="embed")
     noisy = e.at[0, 1].add(1000.0 * jnp.linspace(-1, 1, 8))
     embedded = {

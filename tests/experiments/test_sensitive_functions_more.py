@@ -13,6 +13,7 @@ import jaxsens
 from jaxsens.models import BitTransformer, ScratchpadTransformer
 from jaxsens.models.tokens.bit_transformer import POSITIONS, prefix_parities, written_by
 from jaxsens.run import load_experiment, main
+from tests.helpers.weights import weights_of
 
 experiment = load_experiment("sensitive-functions")
 lengths, partial_functions, scratchpads, generalisation, length, scratchpad, training, measuring = (
@@ -34,7 +35,7 @@ KEY = jax.random.key(3)
 def test_sharpness_of_a_scratchpad_is_that_of_the_library():
     model, asked_strings = ScratchpadTransformer(3, 8, layers=1), 16
     bits = jnp.zeros((1, 3), jnp.int32)
-    params = jax.jit(model.init)(jax.random.key(0), bits, bits)
+    params = weights_of(model, bits, bits)
     asked = scratchpads.Asked(model, 0.1, 3, asked_strings)
     found = jax.jit(scratchpads.measure_lane, static_argnums=0)(asked, params, KEY)
 
@@ -137,7 +138,7 @@ def test_the_better_constant(name, n):
 
 def test_a_model_that_says_0_is_right_as_often_as_the_value_is_0():
     model = BitTransformer(4, 4, layers=1)
-    params = jax.jit(model.init)(KEY, jnp.zeros((1, 4), jnp.int32))
+    params = weights_of(model, jnp.zeros((1, 4), jnp.int32))
     zeros = jax.tree.map(lambda leaf: jnp.zeros((2, *leaf.shape)), params)
     places = jnp.array([FUNCTIONS.index(name) for name in ("parity", "majority")])
     lanes = Lanes(jax.random.split(KEY, 2), jnp.zeros(2), jnp.zeros(2), function=places)

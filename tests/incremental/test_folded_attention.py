@@ -15,6 +15,7 @@ from jaxsens.incremental.attention_operation import attention
 from jaxsens.incremental.folded_attention import Projections, folded_attention
 from jaxsens.incremental.needed import without_unneeded
 from jaxsens.models import ViTSimple, ViTSmall
+from tests.helpers.weights import weights_of
 
 WIDTH, HEADS, HEAD, OUT = 4, 3, 5, 2
 
@@ -118,7 +119,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_a_vision_transformer_folds_outside_of_training_alone(name):
     model, x = MODELS[name], jnp.zeros((2, 8, 8, 1))
-    variables = jax.jit(model.init)(jax.random.key(0), x)
+    variables = weights_of(model, x)
     traces = [str(jax.make_jaxpr(forward(model, train))(variables, x)) for train in (False, True)]
     assert ["jaxsens_folded_attention" in trace for trace in traces] == [True, False]
     x = normal(2, 8, 8, 1)

@@ -24,6 +24,7 @@ from jaxsens.models import (
     ViTSimple,
     ViTSmall,
 )
+from tests.helpers.weights import weights_of
 
 VISION = {
     "MLP": MLP(4),
@@ -66,7 +67,7 @@ def some(names):
 def test_vision(name, compare):
     model = VISION[name]
     x = np.random.default_rng(0).normal(size=(2, 16, 16, 1)).astype(np.float32)
-    variables = lively(jax.jit(model.init)(KEY, x))
+    variables = lively(weights_of(model, x))
     compare(model.apply, x[0], Patches(4), params=variables, scale=3.0)
     noise = Perturbation(Patches(4), Gaussian(sigma=3.0))
     plain, reused = (
@@ -81,7 +82,7 @@ def test_vision(name, compare):
 def test_text(name, compare):
     model, length = TEXT[name], 16
     tokens = jnp.ones((1, length), jnp.int32) + 3
-    variables = lively(jax.jit(model.init)(KEY, tokens))
+    variables = lively(weights_of(model, tokens))
     x = np.random.default_rng(0).normal(size=(3, length, 8)).astype(np.float32)
     mask = np.arange(length) < np.array([[16], [9], [1]])
 
@@ -105,7 +106,7 @@ def test_text(name, compare):
 def test_ids(name, compare):
     model = IDS[name]
     x = np.random.default_rng(0).integers(0, 5, (3, 12)).astype(np.int32)
-    variables = jax.jit(model.init)(KEY, x)
+    variables = weights_of(model, x)
     compare(lambda v, x: model.apply(v, x).reshape(len(x), -1), x[0], Tokens(), params=variables)
     replace = Perturbation(Tokens(), Resample(5))
     plain, reused = (

@@ -8,6 +8,7 @@ import pytest
 
 from jaxsens import blowup
 from jaxsens.models import BitTransformer
+from tests.helpers.weights import weights_of
 
 KEY = jax.random.key(0)
 
@@ -26,7 +27,7 @@ class Shifted(nn.Module):
 def test_by_hand():
     x = jnp.array([[[1.0, 3.0], [0.0, 1.0]], [[2.0, 2.5], [4.0, 0.0]]])
     norm = nn.LayerNorm(epsilon=0.25)
-    variables = norm.init(KEY, x)
+    variables = weights_of(norm, x)
     found = blowup(norm, variables, x)
     gains = 1 / np.sqrt(x.var(axis=-1) + 0.25)
     np.testing.assert_allclose(found.gains["LayerNorm"], gains, rtol=1e-6)
@@ -40,7 +41,7 @@ def test_by_hand():
 @pytest.mark.parametrize("kind", ["definition", "released"])
 def test_a_constant_before_the_norm_changes_nothing(kind):
     x = jax.random.normal(KEY, (3, 4, 6))
-    variables = Shifted(0.0).init(KEY, x)
+    variables = weights_of(Shifted(0.0), x)
     plain, shifted = (blowup(Shifted(s), variables, x, kind=kind) for s in (0.0, 7.0))
     assert len(plain.gains) == 2
     np.testing.assert_allclose(plain.per_example, shifted.per_example, rtol=1e-4)
@@ -49,7 +50,7 @@ def test_a_constant_before_the_norm_changes_nothing(kind):
 def test_every_norm_of_a_transformer_is_a_factor():
     bits = jax.random.bernoulli(KEY, shape=(3, 5)).astype(int)
     model = BitTransformer(5, 8)
-    variables = model.init(KEY, bits)
+    variables = weights_of(model, bits)
     found = blowup(model, variables, bits)
     assert {name: gain.shape for name, gain in found.gains.items()} == {
         "layer_0/norm_attention": (3, 5),
@@ -77,19 +78,19 @@ def test_a_norm_that_is_used_twice_is_two_factors():
             return norm(2 * norm(x)).sum(axis=-1)
 
     x = jnp.array([[1.0, 2.0, 4.0]])
-    found = blowup(Twice(), Twice().init(KEY, x), x)
+    found = blowup(Twice(), weights_of(Twice(), x), x)
     assert list(found.gains) == ["LayerNorm_0", "LayerNorm_0 (2)"]
 
 
 def test_models_without_norms_and_unknown_kinds_are_refused(types_unchecked):
     dense, x = nn.Dense(3), jnp.ones((1, 2))
-    variables = dense.init(KEY, x)
+    variables = weights_of(dense, x)
     with pytest.raises(
         ValueError, match=r"Dense has no flax.linen.LayerNorm that counts; found none"
     ):
         blowup(dense, variables, x)
     norm = nn.LayerNorm()
     with pytest.raises(ValueError, match=r'kind must be "definition" or "released"'):
-        blowup(norm, norm.init(KEY, x), x, kind="proxy")
+        blowup(norm, weights_of(norm, x), x, kind="proxy")
     with pytest.raises(ValueError, match="found LayerNorm"):
-        blowup(norm, norm.init(KEY, x), x, select=lambda name: False)
+        blowup(norm, weights_of(norm, x), x, select=lambda name: False)

@@ -17,6 +17,7 @@ from jaxsens.measurement.ragged import ragged_sensitivity
 from jaxsens.models import GPT2, LSTM, RoBERTa
 from jaxsens.text.buckets import into_buckets
 from jaxsens.text.tokenization import PAD_ID
+from tests.helpers.weights import weights_of
 
 KEY = jax.random.key(0)
 NOISE = Perturbation(Tokens(), Gaussian(variance=15.0))
@@ -35,7 +36,7 @@ SOME = ["lstm", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rober
 @functools.cache
 def seam(name):
     model = MODELS[name]
-    params = jax.jit(model.init)(jax.random.key(1), jnp.ones((1, 4), jnp.int32))
+    params = weights_of(model, jnp.ones((1, 4), jnp.int32))
     params = jax.tree.map(
         lambda w: w + 0.5 * jax.random.normal(jax.random.key(w.size), w.shape), params
     )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jaxsens.models import ViTSimple, ViTSmall
+from tests.helpers.weights import weights_of
 
 SIZE = {"depth": 2, "heads": 2, "hidden": 12, "width": 8, "head_dim": 4}
 MODELS = {
@@ -20,7 +21,7 @@ IMAGES = np.random.default_rng(0).normal(size=(3, 6, 6, 2)).astype(np.float32)
 def trained(request):
     """A model, its weights and its logits."""
     model = MODELS[request.param]
-    variables = jax.jit(model.init)(jax.random.key(0), IMAGES)
+    variables = weights_of(model, IMAGES)
     return model, variables, np.asarray(jax.jit(model.apply)(variables, IMAGES))
 
 
@@ -44,7 +45,7 @@ def test_the_parts_make_the_whole(trained):
 def test_patches_of_an_oblong_image_lie_as_the_layout_says():
     model = MODELS["ViT-simple"]  # its positions are made of rows and columns
     oblong = jnp.asarray(IMAGES[:, :4])
-    variables = jax.jit(model.init)(jax.random.key(0), oblong)
+    variables = weights_of(model, oblong)
     logits = jax.jit(model.apply)(variables, oblong)
     rows = model.patch_rows(oblong)
     with pytest.raises(ValueError, match=r"6 patches fill no square; .* layout=\(rows, columns\)"):

@@ -15,6 +15,7 @@ from jaxsens.models.tokens.bit_transformer import (
     tie_layers,
     written_by,
 )
+from tests.helpers.weights import weights_of
 
 KEY = jax.random.key(0)
 BITS = jax.random.bernoulli(jax.random.key(1), shape=(6, 7)).astype(int)
@@ -60,7 +61,7 @@ def test_reading_one_position_is_computing_all_of_them():
 def test_positions_that_are_not_read_change_nothing_but_blowup(layers, shorter):
     model = BitTransformer(7, 16, layers)
     visible = (jnp.arange(7)[None] < 5) | jnp.zeros_like(BITS, bool) if shorter else None
-    variables = model.init(KEY, BITS)
+    variables = weights_of(model, BITS)
     outputs = [model.apply(variables, BITS, visible, every_position=on) for on in (False, True)]
     np.testing.assert_allclose(*outputs, atol=1e-5)
     gains = [
@@ -78,7 +79,7 @@ def test_a_layer_by_tables_is_the_layer_itself():
     table = jax.random.normal(KEY, (2, 7, 16))
     tokens = table[BITS, jnp.arange(7)[None]]
     visible = (jnp.arange(7)[None] >= jnp.arange(6)[:, None]) & (jnp.arange(7)[None] < 6)
-    variables = EncoderLayer(layer).init(KEY, tokens, tokens)
+    variables = weights_of(EncoderLayer(layer), tokens, tokens)
     for seen in (None, visible):
         whole = EncoderLayer(layer).apply(variables, tokens, tokens, seen)
         tabulated = FirstLayer(layer).apply(variables, table, BITS, seen)
@@ -96,7 +97,7 @@ def test_a_shorter_input_is_an_input_of_a_shorter_model(layers):
 
 
 def test_tied_layers_start_alike_and_others_do_not():
-    variables = BitTransformer(7, 16).init(KEY, BITS)
+    variables = weights_of(BitTransformer(7, 16), BITS)
     apart, tied = variables["params"], tie_layers(variables)["params"]
     kernel = ("attention", "query", "kernel")
 
@@ -129,7 +130,7 @@ def test_first_weights_have_pytorch_s_ranges():
 def test_the_decoder_sees_what_was_written_before_and_nothing_else():
     model = ScratchpadTransformer(7, 16)
     written = prefix_parities(BITS)
-    variables = model.init(KEY, BITS, written)
+    variables = weights_of(model, BITS, written)
     clean = model.apply(variables, BITS, written)
     other = model.apply(variables, BITS, written.at[:, 3].set(1 - written[:, 3]))
     np.testing.assert_allclose(clean[:, :4], other[:, :4], atol=1e-6)
@@ -138,7 +139,7 @@ def test_the_decoder_sees_what_was_written_before_and_nothing_else():
 
 def test_what_it_writes_is_what_it_would_write_after_it():
     model = ScratchpadTransformer(7, 16)
-    variables = model.init(KEY, BITS, BITS)
+    variables = weights_of(model, BITS, BITS)
     # A bias that makes ones and zeros about equally frequent.
     middle = jnp.median(model.apply(variables, BITS, prefix_parities(BITS)))
     head = variables["params"]["head"]
