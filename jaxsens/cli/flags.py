@@ -277,7 +277,9 @@ def is_switch(declared: Declared) -> bool:
 
 def _check_words(flag: str, words: Sequence[str], declared: Declared) -> None:
     if not words:
-        raise ValueError(f"{flag} needs a value after it; leave it out for the default")
+        may_be_none = declared.several is not None and not declared.several.at_least
+        none = "None is none of them; " if may_be_none else ""
+        raise ValueError(f"{flag} needs a value after it; {none}leave it out for the default")
     if len(words) > 1 and declared.several is None:
         raise ValueError(f"{flag} takes one value; got {len(words)}: {shown(' '.join(words))}")
     if list(words) == ["None"] and (declared.optional or declared.several is not None):

@@ -26,7 +26,7 @@ def test_what_cannot_have_been_meant_is_refused_before_anything_is_created(capsy
         "--exp vision --workdir a --workdir b": "--workdir is given twice",
         "--exp language --authors --no-authors": "--authors and --no-authors are both given",
         "--exp language --authors yes": "--authors takes no value; got 'yes'",
-        "--exp vision --models": "--models needs a value after it",
+        "--exp vision --models": "--models needs a value after it; None is none of them; leave",
         "--exp vision --models --epochs 3": "--models needs a value after it",
         "--exp vision --epochs": "--epochs needs a value after it",
         "--exp vision --epochs=": "--epochs must be a whole number; got ''",
