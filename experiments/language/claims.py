@@ -11,14 +11,8 @@ from jaxsens.reporting.records import records_of
 from jaxsens.reporting.results import Claim
 from jaxsens.reporting.run_folder import RunFolder
 
-from .._common.claims import (
-    Estimates,
-    SeedEstimates,
-    less_sensitive,
-    less_sensitive_over_seeds,
-)
+from .._common.claims import SeedEstimates, claim_over_seeds, less_sensitive_over_seeds
 from .loading import Encoded, TextData
-from .measuring import Measured
 from .models import TextModelSpec
 from .paper import ORDERINGS
 
@@ -54,22 +48,27 @@ def orderings(by_name: Mapping[str, TextModelSpec]) -> list[tuple[TextModelSpec,
 
 def order_claims(
     by_name: Mapping[str, TextModelSpec],
-    of_seeds: SeedEstimates,
-    measured: Measured,
+    of_seeds: Mapping[str, SeedEstimates],
     unlearnt: Collection[str],
 ) -> list[Claim]:
     """The orders that the paper shows, over seeds if there are several.
 
-    That of RoBERTa and LSTM also for other noise and texts, with the first seed.
+    That of RoBERTa and LSTM also for other noise and texts.
+
+    Args:
+      by_name: the models.
+      of_seeds: what every seed of them gave, by the way of measuring.
+      unlearnt: models that predict no better than a constant.
     """
-    claims = [_order_claim(*models, of_seeds, unlearnt) for models in orderings(by_name)]
+    pairs, main = orderings(by_name), of_seeds["main"]
+    claims = [_order_claim(*models, main, unlearnt) for models in pairs]
     if not {"roberta-softmax", "lstm"} <= by_name.keys():
         return claims
-    for way, estimates in measured.items():
+    for way, estimates in of_seeds.items():
         of_paper = way == "validation" or "variance" in way
         if of_paper or way in _ALSO_CLAIMED:
-            alone = {name: [estimate] for name, estimate in estimates.items()}
-            claim = _order_claim(by_name["roberta-softmax"], by_name["lstm"], alone, unlearnt)
+            pair = by_name["roberta-softmax"], by_name["lstm"]
+            claim = _order_claim(*pair, estimates, unlearnt)
             paper = "same order" if of_paper else "not shown"
             statement = f"{claim.statement}: {way}"
             claims.append(dataclasses.replace(claim, statement=statement, paper=paper))
@@ -85,15 +84,18 @@ def _order_claim(
     return dataclasses.replace(claim, measured=claim.measured + warning)
 
 
-def depth_claims(specs: Sequence[TextModelSpec], main: Estimates) -> list[Claim]:
+def depth_claims(specs: Sequence[TextModelSpec], of_seeds: SeedEstimates) -> list[Claim]:
     """Whether every LSTM lies above every RoBERTa, whatever their depths (Fig. 19)."""
     lstms = [spec for spec in specs if spec.name.startswith("lstm")]
     robertas = [spec for spec in specs if spec.name.startswith("roberta-softmax")]
     if min(len(lstms), len(robertas)) < 2:
         return []
-    lowest = min(lstms, key=lambda spec: main[spec.name].mean)
-    highest = max(robertas, key=lambda spec: main[spec.name].mean)
-    claim = less_sensitive(highest, lowest, main)
+
+    def mean(spec: TextModelSpec) -> float:
+        return float(np.mean([estimate.mean for estimate in of_seeds[spec.name]]))
+
+    lowest, highest = min(lstms, key=mean), max(robertas, key=mean)
+    claim = less_sensitive_over_seeds(highest, lowest, of_seeds)
     return [
         dataclasses.replace(
             claim,
@@ -105,15 +107,15 @@ def depth_claims(specs: Sequence[TextModelSpec], main: Estimates) -> list[Claim]
     ]
 
 
-def position_claims(specs: Sequence[TextModelSpec], main: Estimates) -> list[Claim]:
+def position_claims(specs: Sequence[TextModelSpec], of_seeds: SeedEstimates) -> list[Claim]:
     """Whether the LSTM is most sensitive to the later tokens (Fig. 8)."""
-    return [_later_claim(spec, main[spec.name]) for spec in specs if spec.name == "lstm"]
+    return [_later_claim(spec, of_seeds[spec.name]) for spec in specs if spec.name == "lstm"]
 
 
-def _later_claim(spec: TextModelSpec, estimate: SensitivityEstimate) -> Claim:
-    early, late = _halves(estimate)
-    more = paired_difference(late, early, estimate.bounds)
-    return Claim(
+def _later_claim(spec: TextModelSpec, estimates: Sequence[SensitivityEstimate]) -> Claim:
+    early, late = _halves(estimates[0])
+    more = paired_difference(late, early, estimates[0].bounds)
+    claim = Claim(
         statement=f"{spec.label} is more sensitive to the second half of a text than to the first",
         paper="rises towards the end, a hump 4 to 10 tokens before it",
         measured=f"{late.mean():.4f} against {early.mean():.4f}; difference "
@@ -129,6 +131,9 @@ def _later_claim(spec: TextModelSpec, estimate: SensitivityEstimate) -> Claim:
         num_examples=len(late),
         num_seeds=1,
     )
+    halves = np.array([[half.mean() for half in _halves(each)] for each in estimates])
+    compared = {"second half": halves[:, 1].tolist(), "first half": halves[:, 0].tolist()}
+    return claim_over_seeds(claim, compared, halves[:, 1] - halves[:, 0])
 
 
 def _halves(estimate: SensitivityEstimate) -> tuple[np.ndarray, np.ndarray]:

@@ -35,7 +35,7 @@ class TextModelSpec:
     @property
     def in_full(self) -> bool:
         """Whether it is measured in every way, or in the main way alone."""
-        return self.name in LABELS
+        return self.name.removesuffix(f"-seed-{self.seed}") in LABELS
 
 
 def model_specs(config: Config, vocab_size: int) -> list[TextModelSpec]:

@@ -21,8 +21,8 @@ from .models import TextModelSpec
 def measured_along(config: Config, spec: TextModelSpec) -> dict[str, tuple[str, float]]:
     """Split and variance of each sensitivity that is measured along training, by field."""
     found = {"sensitivity": ("train", config.variances[0])}
-    if not spec.in_full:
-        return found
+    if not spec.in_full or spec.seed:
+        return found  # figures along training show the first seed
     other = {f"variance {v:g}": ("train", v) for v in config.variances[1:]}
     return found | other | {"validation": ("validation", config.variances[0])}
 

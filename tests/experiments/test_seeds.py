@@ -195,7 +195,7 @@ def test_texts_have_seeds_too(tmp_path, check_claims):
     tiny = (
         "--exp language --models roberta-softmax lstm --epochs 1 --evaluate-every 1 --num-train 64 "
         "--num-measured 4 --num-along 2 --depth 1 --width 8 --heads 2 --hidden 16 --max-length 16 "
-        "--num-samples 2 --seeds 2 --no-authors"
+        "--num-samples 2 --seeds 2 --no-authors --depths 2"
     )
     assert main([*tiny.split(), "--workdir", str(tmp_path / "run")]) == 0
     results = values_of(tmp_path / "run")
@@ -206,3 +206,12 @@ def test_texts_have_seeds_too(tmp_path, check_claims):
     means = [results["values"]["main"][f"lstm{end}"]["mean"] for end in ("", "-seed-1")]
     assert over_seeds["values"]["LSTM"] == pytest.approx(np.mean(means))
     assert "RoBERTa is less sensitive than LSTM at equal training accuracy" in by_statement
+    assert {claim["num_seeds"] for claim in results["claims"]} == {2}
+    of_places = by_statement[
+        "LSTM is more sensitive to the second half of a text than to the first"
+    ]
+    second, first = (of_places["values"][f"{half} half"] for half in ("second", "first"))
+    assert of_places["values"]["difference"] == pytest.approx(second - first)
+    other_words = by_statement["RoBERTa is less sensitive than LSTM: other words"]
+    means = [results["values"]["other words"][f"lstm{end}"]["mean"] for end in ("", "-seed-1")]
+    assert other_words["values"]["LSTM"] == pytest.approx(np.mean(means))
