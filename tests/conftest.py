@@ -183,12 +183,6 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-def pytest_sessionfinish():
-    """Before it ends, pytest looks for garbage five times: once is enough, over all there is."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory):
     """Starts programs that would take seconds to import what they need; see `Forks`."""

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 #: Lowerings that share one context of MLIR, which keeps the constants of all of them.
-_LOWERINGS_PER_CONTEXT = 200
+_LOWERINGS_PER_CONTEXT = 1_000
 
 
 #: Operations whose lowering depends on nothing but their shapes and parameters.

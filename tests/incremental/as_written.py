@@ -5,8 +5,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.helpers.weights import weights_of
-
 T, WIDTH, HEADS = 16, 16, 2
 IMAGES = np.random.default_rng(0).normal(size=(3, 16, 16, 1)).astype(np.float32)
 ROWS = np.random.default_rng(1).normal(size=(3, T, WIDTH)).astype(np.float32)
@@ -115,4 +113,4 @@ def lively(variables):
 
 def made(model, *inputs):
     """Parameters of a model."""
-    return lively(weights_of(model, *inputs))
+    return lively(jax.jit(model.init)(jax.random.key(0, impl="unsafe_rbg"), *inputs))

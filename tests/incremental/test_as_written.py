@@ -83,7 +83,13 @@ def parts(name):
     return model, (), inputs, noise, names, gain
 
 
-@pytest.mark.parametrize("name", MODELS)
+#: They save what "GPT, padded" does, by the same ways.
+ALIKE = {"GPT", "added mask", "scanned", "bfloat16"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in ALIKE else ()) for n in MODELS]
+)
 def test_operations_saved(name):
     apply_fn, params, (x, *context), noise, names, gain = parts(name)
     found = explain(apply_fn, params, x, noise, context=context[0] if context else None)
