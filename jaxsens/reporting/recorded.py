@@ -166,12 +166,16 @@ def keep_figures(run: Path, figures: Path) -> list[Path]:
 
 
 def label_of(command: str) -> str:
-    """A short name for a run: its preset, and the values of the other flags; a number's flag too.
+    """A short name for a run: its preset and the values of the other flags.
+
+    A number, or None, has its flag before it.
 
     >>> label_of("python -m jaxsens.run --exp vision --preset small --dataset cifar10 --no-reduced")
     'small-cifar10-no-reduced'
     >>> label_of("python -m jaxsens.run --exp vision --seeds 5")
     'quick-seeds_5'
+    >>> label_of("python -m jaxsens.run --exp language --depths None")
+    'quick-depths_None'
     """
     flags: list[list[str]] = []
     for word in shlex.split(command)[3:]:
@@ -187,8 +191,8 @@ def label_of(command: str) -> str:
 
 
 def _parts_of(flag: str, given: Sequence[str]) -> Sequence[str]:
-    is_number = re.compile(r"-?\d+(\.\d+)?").fullmatch
-    return [f"{flag}_{value}" if is_number(value) else value for value in given] or [flag]
+    says_little = re.compile(r"-?\d+(\.\d+)?|None").fullmatch
+    return [f"{flag}_{value}" if says_little(value) else value for value in given] or [flag]
 
 
 def load(experiments: Path) -> dict[str, list[RecordedRun]]:
