@@ -175,7 +175,7 @@ def label_of(command: str) -> str:
     >>> label_of("python -m jaxsens.run --exp vision --seeds 5")
     'quick-seeds_5'
     >>> label_of("python -m jaxsens.run --exp language --depths None")
-    'quick-depths_None'
+    'quick-depths_none'
     """
     flags: list[list[str]] = []
     for word in shlex.split(command)[3:]:
@@ -187,7 +187,7 @@ def label_of(command: str) -> str:
     del values["--exp"]
     preset = values.pop("--preset", ["quick"])
     parts = [*preset, *(value for given in values.values() for value in given)]
-    return "-".join(re.sub(r"[^\w.-]+", "_", part) for part in parts)
+    return "-".join(re.sub(r"[^\w.-]+", "_", part.lower()) for part in parts)
 
 
 def _parts_of(flag: str, given: Sequence[str]) -> Sequence[str]:
